@@ -1,0 +1,121 @@
+#pragma once
+
+#include "libactor/result.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// The element type of a tensor blob. Numbers are part of the file format
+/// (`libactor/checkpoint.capnp`).
+enum class DType : std::uint16_t {
+  none = 0,  ///< bytes without a type
+  float32 = 1,
+  float64 = 2,
+  float16 = 3,
+  bfloat16 = 4,
+  int8 = 5,
+  int16 = 6,
+  int32 = 7,
+  int64 = 8,
+  uint8 = 9,
+  boolean = 10,
+  complex64 = 11,
+  complex128 = 12,
+};
+
+/// What the file says of itself beside its blobs.
+struct CheckpointInfo {
+  std::string trial_id = {};
+  std::int64_t iteration = 0;  ///< `training_iteration` after which it was written
+  double time_total_s = 0;     ///< of the trial, at that iteration
+  std::int64_t timesteps_total = 0;
+  std::string config_json = {};
+  std::string parent_uuid = {};  ///< the checkpoint that the trial was started from, in hex
+};
+
+/// One blob of a file, as its table of contents has it.
+struct CheckpointEntry {
+  std::string name = {};
+  DType dtype = DType::none;
+  std::vector<std::uint64_t> shape = {};
+  std::uint64_t offset = 0;  ///< from the start of the file, bytes
+  std::uint64_t size = 0;    ///< bytes
+  std::array<std::uint8_t, 16> xxh3 = {};
+};
+
+/// Writes one checkpoint file: named blobs, then a table of contents. User code gets one in
+/// `save_checkpoint`.
+///
+/// Errors are kept: after the first, everything is ignored and `commit` returns it. Throws
+/// `Exception` only on misuse by the caller (a name that is taken, longer than 1 KiB, or holds a
+/// NUL). Layout and publish order: libactor/CHECKPOINT.md.
+class CheckpointWriter {
+ public:
+  /// Begins `<folder>.tmp-<uuid>` beside `folder`, which must not exist.
+  static Result<std::unique_ptr<CheckpointWriter>> begin(const std::filesystem::path& folder,
+                                                         CheckpointInfo info);
+  ~CheckpointWriter();  ///< without `commit`, removes what was written
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  /// A typed array; `bytes` are in C order and are copied before the call returns.
+  void tensor(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
+              std::span<const std::byte> bytes);
+  void bytes(std::string_view name, std::span<const std::byte> bytes);
+  void text(std::string_view name, std::string_view text);
+  void number(std::string_view name, double value);  ///< kept bit for bit
+  void integer(std::string_view name, std::int64_t value);
+
+  /// Publishes the folder: table of contents, fsync, rename, fsync of the parent. When it returns
+  /// without error the checkpoint survives a power cut. Returns the file's uuid in hex.
+  Result<std::string> commit();
+
+ private:
+  struct Impl;
+  explicit CheckpointWriter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Reads one checkpoint folder. Everything in the file is checked before it is believed; blobs are
+/// verified by their sum when they are read. User code gets one in `load_checkpoint`.
+class CheckpointReader {
+ public:
+  /// Errors: not_found; corrupt (text names the file, and the blob); io.
+  static Result<CheckpointReader> open(const std::filesystem::path& folder);
+
+  const CheckpointInfo& info() const;
+  const std::string& uuid() const;
+  const std::filesystem::path& folder() const;
+  const std::vector<CheckpointEntry>& entries() const;  ///< sorted by name
+  bool has(std::string_view name) const;
+  /// nullptr when there is no blob of that name.
+  const CheckpointEntry* find(std::string_view name) const;
+
+  /// Copies the blob into `out`, which must have its size; corrupt when the sum differs.
+  Result<void> read(std::string_view name, std::span<std::byte> out) const;
+  /// For user code; these throw `Exception` with a sentence that names file and blob.
+  std::vector<std::byte> bytes(std::string_view name) const;
+  std::string text(std::string_view name) const;
+  double number(std::string_view name) const;
+  std::int64_t integer(std::string_view name) const;
+
+  /// Reads and verifies every blob.
+  Result<void> verify() const;
+
+ private:
+  struct Impl;
+  explicit CheckpointReader(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace troupe

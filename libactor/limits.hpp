@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+/// Every bound and time-out of Troupe, in one place.
+namespace troupe::limits {
+
+using namespace std::chrono_literals;
+
+// --- time -----------------------------------------------------------------------------------
+
+inline constexpr std::chrono::milliseconds kHandshake =
+    5s;  ///< TCP, TLS and hello of a new connection
+inline constexpr std::chrono::milliseconds kRequest =
+    30s;  ///< one request to an actor and its reply
+inline constexpr std::chrono::milliseconds kZygoteStart =
+    30s;  ///< exec of the user's binary to a ready zygote
+inline constexpr std::chrono::milliseconds kImpossibleRequest =
+    30s;  ///< a request that no machine can ever grant
+inline constexpr std::chrono::milliseconds kTerminateGrace = 10s;  ///< SIGTERM, then SIGKILL
+inline constexpr std::chrono::milliseconds kOwnerLost =
+    10s;  ///< a worker without its owner ends itself
+inline constexpr std::chrono::milliseconds kShutdown =
+    5s;  ///< an actor system that does not end is left hard
+inline constexpr std::chrono::milliseconds kMemorySample =
+    250ms;                                              ///< how often a worker's PSS is looked at
+inline constexpr std::chrono::milliseconds kSync = 1s;  ///< how often result files go to the disk
+inline constexpr std::chrono::milliseconds kRetryWrite =
+    1s;  ///< after a failed write, until the next try
+inline constexpr std::chrono::milliseconds kStatus = 5s;  ///< between two status tables
+
+inline constexpr std::chrono::milliseconds kBeat = 1s;
+inline constexpr std::chrono::milliseconds kBeatLate = 3s;
+inline constexpr std::chrono::milliseconds kBeatSuspect = 10s;
+inline constexpr std::chrono::milliseconds kBeatDead = 30s;
+
+// --- size -----------------------------------------------------------------------------------
+
+inline constexpr std::int64_t kChunkBytes = std::int64_t{1}
+                                            << 20;  ///< bulk goes in pieces of at most this
+inline constexpr std::int64_t kFrameBytes = std::int64_t{1}
+                                            << 16;  ///< one frame between node and zygote
+inline constexpr std::int64_t kMessageBytes = std::int64_t{64}
+                                              << 20;  ///< one message between actors
+inline constexpr std::int64_t kLogBytes = std::int64_t{64}
+                                          << 20;  ///< one log file; the one before it is kept
+inline constexpr std::int64_t kTocBytes = std::int64_t{16}
+                                          << 20;  ///< table of contents of a checkpoint
+inline constexpr std::int64_t kJournalRecordBytes = std::int64_t{16} << 20;
+inline constexpr std::size_t kNameBytes = 1024;  ///< a blob's name
+inline constexpr int kConnections = 256;         ///< unauthenticated connections of one acceptor
+
+// --- counts ---------------------------------------------------------------------------------
+
+inline constexpr int kActorThreads = 2;    ///< CAF's threads in a worker; the driver has 4
+inline constexpr int kPendingTrials = 16;  ///< trials that are made ahead of free resources
+inline constexpr int kMessageDepth = 16;   ///< messages nested in messages
+
+static_assert(kBeat < kBeatLate && kBeatLate < kBeatSuspect && kBeatSuspect < kBeatDead);
+static_assert(kHandshake < kRequest);
+static_assert(kChunkBytes < kMessageBytes);
+static_assert(kFrameBytes <= kChunkBytes);
+
+}  // namespace troupe::limits

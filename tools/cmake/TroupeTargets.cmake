@@ -1,0 +1,55 @@
+# troupe_library(NAME OUTPUT name PUBLIC_HEADERS … SOURCES … CAPNP … LINK_PUBLIC … LINK_PRIVATE …)
+# makes the static library troupe_NAME with the alias troupe::NAME. Headers and sources are listed by hand, so that a
+# dead file shows. CAPNP files are compiled into the build tree and included as "folder/x.capnp.h".
+function(troupe_library name)
+  cmake_parse_arguments(arg "" "OUTPUT" "PUBLIC_HEADERS;SOURCES;CAPNP;LINK_PUBLIC;LINK_PRIVATE" ${ARGN})
+  set(target troupe_${name})
+  set(generated "")
+  if(arg_CAPNP)
+    set(CAPNPC_SRC_PREFIX "${PROJECT_SOURCE_DIR}")
+    set(CAPNPC_OUTPUT_DIR "${PROJECT_BINARY_DIR}/generated")
+    file(MAKE_DIRECTORY "${CAPNPC_OUTPUT_DIR}")
+    set(CAPNPC_IMPORT_DIRS "${PROJECT_SOURCE_DIR}")
+    capnp_generate_cpp(generated generated_headers ${arg_CAPNP})
+    set_source_files_properties(${generated} PROPERTIES COMPILE_OPTIONS "-w")
+  endif()
+  add_library(${target} STATIC ${arg_SOURCES} ${generated})
+  add_library(troupe::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME "${arg_OUTPUT}" EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON
+    VERIFY_INTERFACE_HEADER_SETS ${PROJECT_IS_TOP_LEVEL})
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/generated")
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${arg_PUBLIC_HEADERS})
+  target_link_libraries(${target} PUBLIC ${arg_LINK_PUBLIC} PRIVATE ${arg_LINK_PRIVATE})
+  troupe_ccache(${target})
+endfunction()
+
+function(troupe_ccache target)
+  if(TROUPE_CCACHE)
+    find_program(CCACHE_PROGRAM ccache)
+    if(CCACHE_PROGRAM)
+      set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+    endif()
+  endif()
+endfunction()
+
+# troupe_program(NAME SOURCES … LINK …): a program in build/<preset>/bin that may see the whole tree, internals too.
+function(troupe_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/generated")
+  target_link_libraries(${name} PRIVATE ${arg_LINK})
+  troupe_ccache(${name})
+endfunction()
+
+# troupe_tests(NAME LABELS … SOURCES … LINK …): one doctest program a folder; ctest shows each case as NAME.case.
+function(troupe_tests name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "LABELS;SOURCES;LINK" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  troupe_program(${name}_tests SOURCES ${arg_SOURCES} LINK troupe_test_main ${arg_LINK})
+  doctest_discover_tests(${name}_tests TEST_PREFIX "${name}: "
+    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()

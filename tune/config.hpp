@@ -1,0 +1,130 @@
+#pragma once
+
+#include "libactor/result.hpp"
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::tune {
+
+/// Nothing, bool, int64, double, text or a list of these. Implicit on purpose: it stands in braces.
+class Value {
+ public:
+  using List = std::vector<Value>;
+
+  Value() = default;  ///< nothing: JSON's null
+  Value(bool value) : data_(value) {}
+  template <std::integral I>
+  requires(!std::same_as<I, bool>) Value(I value) : data_(static_cast<std::int64_t>(value)) {}
+  template <std::floating_point F>
+  Value(F value) : data_(static_cast<double>(value)) {}
+  Value(const char* text) : data_(std::string(text)) {}  // or a literal would become `true`
+  Value(std::string text) : data_(std::move(text)) {}
+  Value(std::string_view text) : data_(std::string(text)) {}
+  Value(List list) : data_(std::move(list)) {}
+  template <class T>
+  requires std::convertible_to<T, Value> Value(const std::vector<T>& list)
+      : data_(List(list.begin(), list.end())) {}
+
+  bool is_null() const { return std::holds_alternative<std::monostate>(data_); }
+  bool is_bool() const { return std::holds_alternative<bool>(data_); }
+  bool is_int() const { return std::holds_alternative<std::int64_t>(data_); }
+  bool is_double() const { return std::holds_alternative<double>(data_); }
+  bool is_number() const { return is_int() || is_double(); }
+  bool is_text() const { return std::holds_alternative<std::string>(data_); }
+  bool is_list() const { return std::holds_alternative<List>(data_); }
+
+  bool as_bool() const { return std::get<bool>(data_); }
+  std::int64_t as_int() const { return std::get<std::int64_t>(data_); }
+  double as_double() const {
+    return is_int() ? static_cast<double>(as_int()) : std::get<double>(data_);
+  }
+  const std::string& as_text() const { return std::get<std::string>(data_); }
+  const List& as_list() const { return std::get<List>(data_); }
+
+  /// "int64", "double", "text", "list", "bool", "nothing".
+  std::string_view type_name() const;
+  /// For people and trial names: 0.001, "adam" without quotes, [1, 2].
+  std::string text() const;
+
+  /// NaN equals NaN here: two configs are the same when they would run the same.
+  bool operator==(const Value& other) const;
+
+ private:
+  std::variant<std::monostate, bool, std::int64_t, double, std::string, List> data_;
+};
+
+/// A list inside braces, where `{2, 2}` alone would be read as something else: `tune::list({2, 2,
+/// 2, 2})`.
+Value list(std::initializer_list<Value> values);
+
+/// Thrown by `Config::get`. Out of `setup()` of the first wave it ends the experiment, since every
+/// trial would fail.
+class ConfigError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One trial's hyper-parameters: names to values, nested. "augment/crop" names a nested one.
+///
+/// It also notes which keys were read, so that a key that `setup()` never asked for can be warned
+/// about.
+class Config {
+ public:
+  struct Node;  // a Value or a Config
+  /// `{"lr", 0.1}` or `{"augment", {{"flip", true}}}` in braces.
+  struct Entry {
+    Entry(std::string key, Value value);
+    Entry(std::string key, Config nested);
+    Entry(std::string key, std::initializer_list<Entry> nested);
+    std::string key;
+    std::shared_ptr<const Node> node;
+  };
+
+  Config() = default;
+  Config(std::initializer_list<Entry> entries);
+
+  /// T: bool, int, int64_t, float, double, std::string, std::vector of these, Config, Value.
+  /// An int64 is given as a double when asked, never the other way, never narrowed.
+  /// Throws ConfigError with key, type asked, type found and the nearest key.
+  template <class T>
+  T get(std::string_view key) const;
+
+  /// The same with a value for a key that is not there; a value of a wrong type still throws.
+  template <class T>
+  T get_or(std::string_view key, T fallback) const {
+    return has(key) ? get<T>(key) : fallback;
+  }
+  std::string get_or(std::string_view key, const char* fallback) const {
+    return has(key) ? get<std::string>(key) : std::string(fallback);
+  }
+
+  bool has(std::string_view key) const;
+  bool empty() const;
+  void set(std::string_view key, Value value);  ///< makes nested configs for "a/b"
+  /// Everything of `other` over this, nested configs merged.
+  void merge(const Config& other);
+  /// All values by full name, sorted: ("augment/crop", 2.5).
+  std::vector<std::pair<std::string, Value>> flattened() const;
+  /// Full names that no `get`, `get_or` or `has` of this object or a copy of it has asked for,
+  /// sorted.
+  std::vector<std::string> unread() const;
+
+  std::string to_json(
+      int indent = -1) const;  ///< keys sorted; NaN and infinities as text "nan", "inf", "-inf"
+  static Result<Config> from_json(std::string_view text);
+
+  bool operator==(const Config& other) const;
+};
+
+}  // namespace troupe::tune
