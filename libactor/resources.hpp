@@ -30,6 +30,7 @@ class Amount {
 
   constexpr std::int64_t parts() const { return parts_; }
   constexpr double units() const { return static_cast<double>(parts_) / kScale; }
+  std::string text() const;  ///< "2", "0.5"
   constexpr auto operator<=>(const Amount&) const = default;
   constexpr Amount operator+(Amount other) const { return of_parts(parts_ + other.parts_); }
   constexpr Amount operator-(Amount other) const { return of_parts(parts_ - other.parts_); }
@@ -37,6 +38,9 @@ class Amount {
  private:
   std::int64_t parts_ = 0;
 };
+
+/// "640B", "2.0GiB".
+std::string bytes_text(std::int64_t bytes);
 
 /// What one trial, worker or machine has or wants.
 struct Resources {
