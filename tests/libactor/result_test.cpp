@@ -1,7 +1,7 @@
 #include "libactor/result.hpp"
 
-#include <caf/sec.hpp>
 #include <doctest/doctest.h>
+#include <caf/sec.hpp>
 
 #include <stdexcept>
 

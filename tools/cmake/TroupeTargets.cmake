@@ -43,13 +43,43 @@ function(troupe_program name)
   troupe_ccache(${name})
 endfunction()
 
-# troupe_tests(NAME LABELS … SOURCES … LINK …): one doctest program a folder; ctest shows each case as NAME.case.
+# troupe_tests(NAME [WHOLE] [SERIAL] [TIMEOUT s] [LOCK name] LABELS … SOURCES … LINK …)
+#
+# One doctest program a folder, NAME_tests; ctest shows each case as "NAME.case". A case in the test suite "slow" has
+# the label slow instead of unit and ten times the TIMEOUT (60 s). A case that can't run here says skip("why") of
+# tests/support/skip.hpp and is shown as skipped. WHOLE: one ctest entry for all cases that are not slow, where starting
+# the program costs more than most cases. SERIAL: alone on the machine. LOCK: not beside others of the same lock.
 function(troupe_tests name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "LABELS;SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(arg "WHOLE;SERIAL" "TIMEOUT;LOCK" "LABELS;SOURCES;LINK" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
-  troupe_program(${name}_tests SOURCES ${arg_SOURCES} LINK troupe_test_main ${arg_LINK})
-  doctest_discover_tests(${name}_tests TEST_PREFIX "${name}: "
-    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  set(target ${name}_tests)
+  troupe_program(${target} SOURCES ${arg_SOURCES} LINK troupe_test_main ${arg_LINK})
+  set(listed "${CMAKE_CURRENT_BINARY_DIR}/${target}.cmake")
+  add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS "${listed}" VERBATIM
+    COMMAND "${CMAKE_COMMAND}" "-DPREFIX=${name}" "-DPROGRAM=$<TARGET_FILE:${target}>" "-DLABELS=${arg_LABELS}"
+      "-DTIMEOUT=${arg_TIMEOUT}" "-DWHOLE=${arg_WHOLE}" "-DSERIAL=${arg_SERIAL}" "-DLOCK=${arg_LOCK}" "-DOUT=${listed}"
+      -P "${PROJECT_SOURCE_DIR}/tools/cmake/TroupeListTests.cmake")
+  set(include "${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake")
+  file(WRITE "${include}" "if(EXISTS \"${listed}\")\n  include(\"${listed}\")\nelse()\n"
+    "  add_test(${name}.not_built ${name}.not_built)\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${include}")
+endfunction()
+
+# troupe_check(NAME LABELS … [TIMEOUT s] COMMAND …): any other program as a test; it says "can't run here" by exit code
+# 77.
+function(troupe_check name)
+  cmake_parse_arguments(arg "SERIAL" "TIMEOUT;LOCK" "LABELS;COMMAND" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  add_test(NAME "${name}" COMMAND ${arg_COMMAND})
+  set_tests_properties("${name}" PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77)
+  if(arg_SERIAL)
+    set_tests_properties("${name}" PROPERTIES RUN_SERIAL ON)
+  endif()
+  if(arg_LOCK)
+    set_tests_properties("${name}" PROPERTIES RESOURCE_LOCK "${arg_LOCK}")
+  endif()
 endfunction()

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""tidy.py [ROOT]: what a script can see of how Troupe is written. Prints each offence as "file:line: rule: way out".
+
+A rule may be broken for a reason: the line, or the comment line above it, then says "tidy: RULE: reason".
+Exit codes: 0 clean, 1 offences, 2 wrong use. Long files are told, but are no offence.
+"""
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+
+FOLDERS = ("libactor", "tune", "sgd", "nodes", "examples", "tests", "tools")
+CODE = (".cpp", ".hpp")
+LONG_FILE_LINES = 600
+MARKERS = "|".join(("TO" "DO", "FIX" "ME", "XX" "X", "HA" "CK", "WI" "P", "DO NOT " "SUBMIT"))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pattern that is banned where `banned_in` matches the path and `allowed_in` does not."""
+
+    name: str
+    pattern: str
+    instead: str
+    allowed_in: str = r"(?!)"
+    banned_in: str = r".*\.(cpp|hpp)$"
+    view: str = "code"  # "code": without comments and texts; "text": without comments; "raw"
+
+
+LIBRARIES = r"(libactor|tune|sgd|nodes)/.*\.(cpp|hpp)$"
+# Rules whose reason is specs of CAF 0.17.6 say so by "CAF:".
+RULES = (
+    # --- messages and actors ---
+    Rule("type-id", r"\b(CAF_BEGIN_TYPE_ID_BLOCK|CAF_END_TYPE_ID_BLOCK|CAF_ADD_TYPE_ID|CAF_ADD_ATOM)\b",
+         "put it into the library's internal/messages.hpp", allowed_in=r".*/internal/messages\.hpp$|libactor/actor\.hpp$|tests/"),
+    Rule("inspect", r"\binspect\s*\(\s*(\w+\s*&|caf::)",
+         "put it into the library's internal/messages.hpp",
+         allowed_in=r".*/internal/messages\.(hpp|cpp)$|libactor/(actor|blob|id)\.|tests/|examples/"),
+    Rule("float-vector", r"\bstd::vector<\s*(float|double)\s*>",
+         "send a Blob: CAF serialises these element by element", banned_in=r".*/internal/messages\.hpp$"),
+    Rule("actor-system", r"\bactor_system_config\b", "build it by libactor/internal/system.hpp",
+         allowed_in=r"libactor/(internal/system\.|actor\.hpp$)|tests/"),
+    Rule("infinite", r"\bcaf::infinite\b", "take a time-out from libactor/limits.hpp"),
+    Rule("link", r"\blink_to\s*\(", "monitor it: a link ends the healthy side too (CAF: rule 8)"),
+    Rule("await", r"\.\s*await\s*\(", "use .then: await suspends down and exit messages (CAF: rule 8)"),
+    Rule("plain-basp", r"middleman\(\)\s*\.\s*(publish|open|spawn_server|publish_local_groups)\b|\bremote_spawn\b",
+         "listen by libactor/internal/channel.hpp: one unauthenticated packet is a crash (CAF: rule 1)"),
+    Rule("plain-dial", r"middleman\(\)\s*\.\s*(remote_actor|connect|remote_group|remote_lookup|spawn_client)\b",
+         "dial by libactor/internal/channel.hpp: CAF's own has no deadline (CAF: rule 7)"),
+    Rule("automatic-connections", r"enable-automatic-connections",
+         "dial explicitly: this opens a plain port by itself (CAF: rule 1)", view="text"),
+    Rule("caf-openssl", r"\bopenssl::(publish|unpublish|remote_actor|manager)\b|caf/openssl/",
+         "use libactor/internal/channel.hpp: one failing peer cuts all others (CAF: rule 2)", view="text"),
+    Rule("heartbeat", r"middleman\.(heartbeat-interval|connection-timeout)|[\"'](heartbeat-interval|connection-timeout)",
+         "send our own beats: CAF's count a long message as silence (CAF: rule 5)", view="text"),
+    Rule("stealing", r"[\"']stealing[\"']|work-stealing", "scheduler.policy is sharing (CAF: rule 4)", view="text"),
+    Rule("shutdown", r"\bawait_actors_before_shutdown\b",
+         "end every actor, then leave under the watchdog of internal/system.hpp (CAF: rule 10)"),
+    Rule("capture-all", r"\[=\]", "capture by name: which `self`, and how long does it live?"),
+    # --- the world is an argument ---
+    Rule("sleep", r"\b(sleep_for|sleep_until|usleep|nanosleep|clock_nanosleep)\b|(?<![\w.>])(?:::)?sleep\s*\(",
+         "wait for a condition with a deadline, or take a Clock", allowed_in=r"libactor/clock\.|tools/"),
+    Rule("clock", r"\b(steady_clock|system_clock|high_resolution_clock)::now\b|\b(clock_gettime|gettimeofday)\s*\("
+         r"|(?<![\w.>])(?:std::|::)?time\s*\(\s*(nullptr|NULL|0|&)",
+         "take a Clock by constructor", allowed_in=r"libactor/clock\.|tools/|tests/"),
+    Rule("random", r"\brandom_device\b|\bgetrandom\s*\(|\bgetentropy\s*\(|(?<![\w.>:])(?:std::)?s?rand\s*\(",
+         "randomness comes from a seed, ids from libactor/id.hpp", allowed_in=r"libactor/id\."),
+    # --- processes ---
+    Rule("shell", r"(?:^|[;{}(=!,&|?]|\breturn\b)\s*(?:std::|::)?(?:system|popen)\s*\(",
+         "start a program by libactor/internal/process.hpp: no shell between"),
+    Rule("wait-any", r"\bwaitpid\s*\(\s*-\s*1|\bwaitid\s*\(\s*P_ALL|\bwait[34]\s*\(\s*-\s*1"
+         r"|(?<![\w.>:])(?:::)?wait\s*\(\s*(nullptr|NULL|&\s*\w+)\s*\)",
+         "wait for a pid that you know: other children are the user's",
+         allowed_in=r"libactor/internal/zygote\.", banned_in=LIBRARIES),
+    # --- what comes from outside ---
+    Rule("capnp-limit", r"\b(traversalLimitInWords|nestingLimit)\b", "Cap'n Proto's default limits stay"),
+    Rule("secret-compare", r"\b\w*(secret|hmac|password)\w*(\(\))?\s*[=!]=(?!\s*nullptr)|[=!]=\s*\w*(secret|hmac|password)"
+         r"|\bmemcmp\s*\([^;]*(secret|hmac|password|token)|\btoken\s*[=!]=\s*\w",
+         "compare by CRYPTO_memcmp: == tells by its time how much was right"),
+    # --- words ---
+    Rule("diagnostic", r"#\s*pragma\s+(GCC|clang)\s+diagnostic", "cure the warning"),
+    Rule("marker", rf"\b({MARKERS})\b|^(<{{7}}|>{{7}}) ", "do it, or leave it out", banned_in=r".*", view="raw"),
+    Rule("own-machine", r"(?<![\w.$}~*-])/(work|tmp/w|root|home/\w+|Users/\w+)/", "name no folder of one machine",
+         banned_in=r".*", view="raw"),
+    Rule("getter", r"\bget_(?!model\b|local_operator\b|or\b)\w+\s*\(", "call it by its noun: no get_",
+         banned_in=r"(libactor|tune|sgd)/(?!internal/)(\w+/)?\w+\.hpp$", allowed_in=r".*/internal/"),
+)
+
+TOKEN = re.compile(
+    r'(?P<raw>\b(?:u8|[uUL])?R"(?P<tag>[^()\\\s]{0,16})\(.*?\)(?P=tag)")'
+    r"|(?P<line>//[^\n]*)|(?P<block>/\*.*?\*/)"
+    r'|(?P<text>"(?:\\.|[^"\\\n])*")'
+    r"|(?P<keep>\b[0-9](?:'?[\w.])*|[A-Za-z_]\w*)"
+    r"|(?P<char>'(?:\\.|[^'\\\n])+')", re.DOTALL)
+
+
+def blank(source, kinds):
+    """`source` with the insides of these kinds of token made blank, line ends kept."""
+
+    def one(match):
+        if match.lastgroup == "tag":
+            kind = "raw"
+        else:
+            kind = match.lastgroup
+        return re.sub(r"[^\n\"']", " ", match.group()) if kind in kinds else match.group()
+
+    return TOKEN.sub(one, source)
+
+
+class Tree:
+    """The files under a root that are ours, each read once."""
+
+    def __init__(self, root):
+        self.root = root
+        self.files = {}
+        self.offences = []
+        self.notes = []
+        top = [name for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name))]
+        self.paths = [name for name in top if not name.startswith(".git")]
+        for folder in FOLDERS + (".ci",):
+            for place, folders, names in os.walk(os.path.join(root, folder)):
+                folders[:] = sorted(f for f in folders if f not in ("__pycache__", "build"))
+                self.paths += [os.path.relpath(os.path.join(place, name), root) for name in sorted(names)]
+        for path in self.paths:
+            try:
+                with open(os.path.join(root, path), encoding="utf-8") as file:
+                    self.files[path] = file.read()
+            except UnicodeDecodeError:  # golden bytes
+                pass
+
+    def offend(self, path, offset, rule, way_out):
+        """Notes an offence, unless the line or the one above gives a reason for it."""
+        lines = self.files[path].split("\n")
+        number = self.files[path].count("\n", 0, offset)
+        excuse = re.compile(rf"tidy: {rule}: \S")
+        if excuse.search(lines[number]) or (number > 0 and excuse.search(lines[number - 1])):
+            return
+        self.offences.append(f"{path}:{number + 1}: {rule}: {way_out}\n    {lines[number].strip()[:160]}")
+
+    def code(self, *suffixes):
+        return [path for path in self.files if path.endswith(suffixes or CODE)]
+
+
+def banned(tree):
+    """The table above."""
+    for path, source in tree.files.items():
+        views = {"raw": source}
+        for rule in RULES:
+            if not re.match(rule.banned_in, path) or re.match(rule.allowed_in, path):
+                continue
+            if rule.view not in views:
+                kinds = {"line", "block"} if rule.view == "text" else {"line", "block", "raw", "text", "char"}
+                views[rule.view] = blank(source, kinds)
+            for match in re.finditer(rule.pattern, views[rule.view], re.MULTILINE):
+                inside = match.group()
+                tree.offend(path, match.start() + len(inside) - len(inside.lstrip()), rule.name, rule.instead)
+
+
+def listed(tree):
+    """Every source, test and public header stands in a CMakeLists.txt; every internal header is used."""
+    lists = {path: re.sub(r"#[^\n]*", "", text) for path, text in tree.files.items()
+             if os.path.basename(path) == "CMakeLists.txt"}
+    included = {name for path in tree.code() for name in
+                re.findall(r'#\s*include\s*"([^"]+)"', blank(tree.files[path], {"line", "block"}))}
+
+    def is_listed(path):
+        folder = os.path.dirname(path)
+        while True:
+            text = lists.get(os.path.join(folder, "CMakeLists.txt"), "")
+            name = os.path.relpath(path, folder or ".")
+            if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w.-])", text):
+                return True
+            if not folder:
+                return False
+            folder = os.path.dirname(folder)
+
+    for path in tree.code(".cpp", ".capnp"):
+        if not is_listed(path):
+            what = "a test that no target builds" if path.endswith("_test.cpp") else "no target builds it"
+            tree.offend(path, 0, "not-built", f"{what}: put it into CMakeLists.txt")
+    for path in tree.code(".hpp"):
+        library = path.split("/")[0] in ("libactor", "tune", "sgd")
+        if library and "/internal/" not in path:
+            if not is_listed(path):
+                tree.offend(path, 0, "not-listed", "a public header: put it into PUBLIC_HEADERS")
+        elif path not in included:
+            tree.offend(path, 0, "unused", "nobody includes it: use it or remove it")
+
+
+def headers(tree):
+    """How a file begins, and how includes are spelt."""
+    for path in tree.code():
+        code = blank(tree.files[path], {"line", "block"})
+        if path.endswith(".hpp") and not re.match(r"\s*#pragma once\n", code):
+            tree.offend(path, 0, "pragma-once", "a header begins with #pragma once")
+        found = list(re.finditer(r'^[ \t]*#\s*include\s*([<"])([^>"]+)[>"]', code, re.MULTILINE))
+        own = path[:-4] + ".hpp"
+        if path.endswith(".cpp") and own in tree.files and (not found or found[0].group(2) != own):
+            tree.offend(path, found[0].start() if found else 0, "own-header",
+                        f'#include "{own}" comes first, which proves that it stands alone')
+        for match in found:
+            name, quoted = match.group(2), match.group(1) == '"'
+            ours = name.split("/")[0] in FOLDERS
+            if ours and not quoted or quoted and not ours and not name.endswith(".capnp.h"):
+                if not path.startswith("examples/"):  # written as users write
+                    tree.offend(path, match.start(), "include",
+                                'ours as "folder/name.hpp" from the root, others as <name>')
+            elif quoted and name not in tree.files and not name.endswith(".capnp.h"):
+                tree.offend(path, match.start(), "include", f"there is no {name}")
+
+
+def tests(tree):
+    """Test files are called *_test.cpp, mirror the tree, and no two cases of a folder have one name."""
+    names = {}
+    for path in tree.code(".cpp"):
+        source = blank(tree.files[path], {"line", "block"})
+        cases = list(re.finditer(r'\b(?:TEST_CASE|SCENARIO)(?:_TEMPLATE|_FIXTURE)?\s*\((?:[^"\n]*,)?\s*"((?:\\.|[^"\\])*)',
+                                 source))
+        if path.startswith("tests/") and cases and not path.endswith("_test.cpp"):
+            tree.offend(path, 0, "test-name", "a file with test cases is called <what it tests>_test.cpp")
+        if path.endswith("_test.cpp") and not cases:
+            tree.offend(path, 0, "test-name", "no test case in it")
+        for match in cases:
+            folder = path.split("/")[1] if path.count("/") > 1 else path
+            other = names.setdefault((folder, match.group(1)), path)
+            if other != path or sum(1 for m in cases if m.group(1) == match.group(1)) > 1:
+                tree.offend(path, match.start(), "test-twice", f"{other} has a case of this name")
+            if match.group(1).strip() != match.group(1) or "\\" in match.group(1):
+                tree.offend(path, match.start(), "test-name", "no blanks around it, no backslash in it")
+        parts = path[:-len("_test.cpp")].split("/")
+        if path.endswith("_test.cpp") and len(parts) > 2 and parts[1] in ("libactor", "tune", "sgd", "nodes"):
+            places = {"/".join(parts[1:]), "/".join([parts[1], "internal"] + parts[2:])}
+            if not any(f"{place}.{end}" in tree.files for place in places for end in ("hpp", "cpp", "capnp")):
+                tree.offend(path, 0, "test-mirror", f"it mirrors {sorted(places)[-1]}.*, which is not there")
+
+
+def forms(tree):
+    """Length, line ends, blanks at line ends."""
+    for path in tree.code(*CODE, ".py", ".sh", ".cmake", ".txt", ".md", ".capnp"):
+        source = tree.files[path]
+        if path.endswith(CODE) and source.count("\n") > LONG_FILE_LINES:
+            tree.notes.append(f"{path}: {source.count(chr(10))} lines: is there a second idea in it?")
+        for match in re.finditer(r"\r|[ \t]+$|\t" if path.endswith(CODE) else r"\r|[ \t]+$", source, re.MULTILINE):
+            tree.offend(path, match.start(), "blank", "no tab, no carriage return, no blank at the end of a line")
+        if source and not source.endswith("\n"):
+            tree.offend(path, len(source) - 1, "blank", "a file ends with a line end")
+
+
+def main(arguments):
+    root = arguments[0] if arguments else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    if len(arguments) > 1 or not os.path.isfile(os.path.join(root, "CMakeLists.txt")):
+        print(__doc__.split("\n")[0])
+        return 2
+    tree = Tree(root)
+    for check in (banned, listed, headers, tests, forms):
+        check(tree)
+    for note in tree.notes:
+        print(f"note: {note}")
+    for offence in sorted(tree.offences):
+        print(offence)
+    print(f"tidy: {len(tree.files)} files, {len(tree.offences)} offences")
+    return 1 if tree.offences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
