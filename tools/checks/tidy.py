@@ -78,6 +78,9 @@ RULES = (
     Rule("secret-compare", r"\b\w*(secret|hmac|password)\w*(\(\))?\s*[=!]=(?!\s*nullptr)|[=!]=\s*\w*(secret|hmac|password)"
          r"|\bmemcmp\s*\([^;]*(secret|hmac|password|token)|\btoken\s*[=!]=\s*\w",
          "compare by CRYPTO_memcmp: == tells by its time how much was right"),
+    # --- the build ---
+    Rule("add-test", r"\badd_test\s*\(", "troupe_check or troupe_tests: each test has labels and a time-out",
+         banned_in=r"(?!tools/cmake/).*(CMakeLists\.txt|\.cmake)$", view="raw"),
     # --- words ---
     Rule("diagnostic", r"#\s*pragma\s+(GCC|clang)\s+diagnostic", "cure the warning"),
     Rule("marker", rf"\b({MARKERS})\b|^(<{{7}}|>{{7}}) ", "do it, or leave it out", banned_in=r".*", view="raw"),

@@ -60,6 +60,7 @@ BANNED = {
     "secret-compare": [(CODE, "if (join_secret == given) {}"), (CODE, "if (a == expected_hmac) {}"),
                        (CODE, "if (memcmp(token.data(), b, 32)) {}"), (CODE, "if (password != p) {}")],
     "diagnostic": [(CODE, '#pragma GCC diagnostic ignored "-Wall"')],
+    "add-test": [("tests/CMakeLists.txt", "add_test(NAME x COMMAND y)")],
     "marker": [(CODE, f"// {MARKER}: all of it"), ("CMakeLists.txt", f"# {MARKER}"), (CODE, "<" * 7 + " ours")],
     "own-machine": [(CODE, "// see /home/" + "ann/notes"), ("CMakeLists.txt", "set(x /work" + "/x)")],
     "getter": [("libactor/b.hpp", "int get_count();")],
