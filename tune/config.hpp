@@ -5,12 +5,13 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -23,12 +24,20 @@ class Value {
   using List = std::vector<Value>;
 
   Value() = default;  ///< nothing: JSON's null
-  Value(bool value) : data_(value) {}
+  template <std::same_as<bool> B>
+  Value(B value) : data_(value) {}  // a template, or every pointer would become `true`
+  /// An unsigned number above int64's range becomes a double: asked for as an int64 it is refused,
+  /// not wrong.
   template <std::integral I>
-  requires(!std::same_as<I, bool>) Value(I value) : data_(static_cast<std::int64_t>(value)) {}
+  requires(!std::same_as<I, bool>) Value(I value) {
+    if (std::in_range<std::int64_t>(value))
+      data_ = static_cast<std::int64_t>(value);
+    else
+      data_ = static_cast<double>(value);
+  }
   template <std::floating_point F>
   Value(F value) : data_(static_cast<double>(value)) {}
-  Value(const char* text) : data_(std::string(text)) {}  // or a literal would become `true`
+  Value(const char* text) : data_(std::string(text)) {}
   Value(std::string text) : data_(std::move(text)) {}
   Value(std::string_view text) : data_(std::string(text)) {}
   Value(List list) : data_(std::move(list)) {}
@@ -54,10 +63,10 @@ class Value {
 
   /// "int64", "double", "text", "list", "bool", "nothing".
   std::string_view type_name() const;
-  /// For people and trial names: 0.001, "adam" without quotes, [1, 2].
+  /// For people and trial names: 0.001, adam without quotes, [1, 2].
   std::string text() const;
 
-  /// NaN equals NaN here: two configs are the same when they would run the same.
+  /// NaN equals NaN here: two configs are the same when they would run the same. 1 and 1.0 differ.
   bool operator==(const Value& other) const;
 
  private:
@@ -75,30 +84,58 @@ class ConfigError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Orders full names as paths, element by element: "a/b" comes before "a-b".
+struct PathLess {
+  using is_transparent = void;
+  bool operator()(std::string_view a, std::string_view b) const;
+};
+
+class Config;
+
+namespace internal {
+
+template <class T>
+inline constexpr bool is_config_scalar =
+    std::same_as<T, bool> || std::same_as<T, int> || std::same_as<T, std::int64_t> ||
+    std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::string> ||
+    std::same_as<T, Value>;
+template <class T>
+inline constexpr bool is_config_type = is_config_scalar<T> || std::same_as<T, Config>;
+template <class T>
+inline constexpr bool is_config_type<std::vector<T>> = is_config_scalar<T>;
+
+}  // namespace internal
+
 /// One trial's hyper-parameters: names to values, nested. "augment/crop" names a nested one.
 ///
-/// It also notes which keys were read, so that a key that `setup()` never asked for can be warned
-/// about.
+/// Inside it is flat, by full name: nesting is in the names alone. It also notes which keys were
+/// read, so that a key that `setup()` never asked for can be warned about. Reading is thread-safe.
 class Config {
  public:
-  struct Node;  // a Value or a Config
+  /// By full name. No value: a nested config without entries.
+  using Entries = std::map<std::string, std::optional<Value>, PathLess>;
+
   /// `{"lr", 0.1}` or `{"augment", {{"flip", true}}}` in braces.
-  struct Entry {
+  class Entry {
+   public:
     Entry(std::string key, Value value);
-    Entry(std::string key, Config nested);
+    Entry(std::string key, const Config& nested);
     Entry(std::string key, std::initializer_list<Entry> nested);
-    std::string key;
-    std::shared_ptr<const Node> node;
+
+   private:
+    friend class Config;
+    std::vector<std::pair<std::string, std::optional<Value>>> flat_;
   };
 
   Config() = default;
   Config(std::initializer_list<Entry> entries);
 
-  /// T: bool, int, int64_t, float, double, std::string, std::vector of these, Config, Value.
+  /// T: bool, int, int64_t, float, double, std::string, Value, std::vector of these, Config.
   /// An int64 is given as a double when asked, never the other way, never narrowed.
   /// Throws ConfigError with key, type asked, type found and the nearest key.
   template <class T>
-  T get(std::string_view key) const;
+  requires internal::is_config_type<T> T get(std::string_view key)
+  const;
 
   /// The same with a value for a key that is not there; a value of a wrong type still throws.
   template <class T>
@@ -110,21 +147,41 @@ class Config {
   }
 
   bool has(std::string_view key) const;
-  bool empty() const;
-  void set(std::string_view key, Value value);  ///< makes nested configs for "a/b"
+  bool empty() const { return entries_.empty(); }
+  /// Makes nested configs for "a/b"; takes the place of whatever had this name.
+  void set(std::string_view key, Value value);
   /// Everything of `other` over this, nested configs merged.
   void merge(const Config& other);
-  /// All values by full name, sorted: ("augment/crop", 2.5).
+
+  /// All values by full name, in path order: ("augment/crop", 2.5).
   std::vector<std::pair<std::string, Value>> flattened() const;
-  /// Full names that no `get`, `get_or` or `has` of this object or a copy of it has asked for,
-  /// sorted.
+  const Entries& entries() const { return entries_; }
+  void set_empty_nested(std::string_view key);
+
+  /// Full names that no `get`, `get_or` or `has` of this object or a copy of it has asked for, in
+  /// path order. What was read from a nested config that `get<Config>` gave counts.
   std::vector<std::string> unread() const;
 
-  std::string to_json(
-      int indent = -1) const;  ///< keys sorted; NaN and infinities as text "nan", "inf", "-inf"
+  /// Nested, keys sorted; NaN and infinities as text "nan", "inf", "-inf".
+  std::string to_json(int indent = -1) const;
+  /// bad_request when `text` is no JSON object or holds an object inside a list.
   static Result<Config> from_json(std::string_view text);
 
-  bool operator==(const Config& other) const;
+  bool operator==(const Config& other) const { return entries_ == other.entries_; }
+
+ private:
+  struct ReadLog;
+
+  const std::optional<Value>* find(std::string_view key) const;  // notes that it was read
+  bool has_below(std::string_view key) const;
+  Config nested(std::string_view key) const;
+  void replace(std::string_view key, std::optional<Value> value);
+  [[noreturn]] void throw_missing(std::string_view key) const;
+  [[noreturn]] void throw_wrong_type(std::string_view key, std::string_view asked) const;
+
+  Entries entries_;
+  std::shared_ptr<ReadLog> reads_;  // shared by copies; none while nothing is in here
+  std::string prefix_;              // "augment/" when `get<Config>("augment")` made this
 };
 
 }  // namespace troupe::tune

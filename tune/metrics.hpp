@@ -19,10 +19,12 @@ class Metrics {
  public:
   struct Entry {
     Entry(std::string key, Value value) : key(std::move(key)), value(std::move(value)) {}
-    Entry(std::string key, std::initializer_list<Entry> nested);
+    Entry(std::string key, std::initializer_list<Entry> nested)
+        : key(std::move(key)), nested(nested), is_nested(true) {}
     std::string key;
-    Value value;
+    Value value = {};
     std::vector<Entry> nested = {};
+    bool is_nested = false;
   };
 
   Metrics() = default;
@@ -35,14 +37,23 @@ class Metrics {
 
   /// nullptr when there is none. O(size): a step reports a few names.
   const Value* find(std::string_view key) const;
-  /// The value as a number; nothing when it is absent, null or text. NaN is a number.
+  /// The value as a number, true as 1; nothing when it is absent, null, text or a list. NaN is a
+  /// number.
   std::optional<double> number(std::string_view key) const;
   /// Replaces in place or appends.
   void set(std::string_view key, Value value);
 
+  /// One line, nested, in the order of telling: a row of `result.json`. NaN and infinities are null
+  /// in it, with their names at its end: `"nan_keys": {"loss": "nan", "norms/3": "-inf"}`.
+  std::string to_json() const;
+  /// Of such a line. bad_request when it is no JSON object or holds an object inside a list.
+  static Result<Metrics> from_json(std::string_view line);
+
   bool operator==(const Metrics&) const = default;
 
  private:
+  void append(std::string_view prefix, const Entry& entry);
+
   std::vector<std::pair<std::string, Value>> values_;
 };
 

@@ -12,7 +12,7 @@
 namespace troupe::tune {
 
 /// When one trial ends: any of "key >= value" (always >=, also for losses, as in Ray), or a
-/// function that says so.
+/// function that says so. A result with `done: true` stops regardless.
 ///
 /// In braces: `.stop = {{"mean_accuracy", 0.99}, {"training_iteration", 100}}`. A key that a result
 /// lacks never stops; it is warned about once by the experiment.
