@@ -1,10 +1,15 @@
 #pragma once
 
+#include "libactor/result.hpp"
+
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <typeinfo>
+#include <vector>
 
 namespace troupe {
 
@@ -22,9 +27,14 @@ bool add_preload(const char* name, PreloadBody body);
 /// with what the function threw, here or in the zygote.
 void* preloaded_value(const char* name, PreloadBody body);
 
-/// Zygote only, before its first fork: runs every registered function; errors are kept for
-/// `preloaded_value`.
-void run_preloads();
+/// Zygote only, before its first fork: runs every registered function, telling its name to
+/// `before_each`. Returns what failed; the errors are kept for `preloaded_value` too.
+std::vector<Error> run_preloads(const std::function<void(const std::string& name)>& before_each);
+
+/// What `parameter` reads, in this process.
+using Parameters = std::map<std::string, std::string, std::less<>>;
+void set_parameters(Parameters parameters);
+Parameters parameters();
 
 template <auto Load>
 std::shared_ptr<void> load_it() {
