@@ -48,7 +48,7 @@ endfunction()
 # One doctest program a folder, NAME_tests; ctest shows each case as "NAME.case". A case in the test suite "slow" has
 # the label slow instead of unit and ten times the TIMEOUT (60 s). A case that can't run here says skip("why") of
 # tests/support/skip.hpp and is shown as skipped. WHOLE: one ctest entry for all cases that are not slow, where starting
-# the program costs more than most cases. SERIAL: alone on the machine. LOCK: not beside others of the same lock.
+# the program costs more than most cases. The label tsan: no case touches CAF, so the tsan preset runs it too. SERIAL: alone on the machine. LOCK: not beside others of the same lock.
 function(troupe_tests name)
   cmake_parse_arguments(arg "WHOLE;SERIAL" "TIMEOUT;LOCK" "LABELS;SOURCES;LINK" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -56,6 +56,9 @@ function(troupe_tests name)
   endif()
   set(target ${name}_tests)
   troupe_program(${target} SOURCES ${arg_SOURCES} LINK troupe_test_main ${arg_LINK})
+  if(tsan IN_LIST arg_LABELS)
+    add_dependencies(tsan_tests ${target})
+  endif()
   set(listed "${CMAKE_CURRENT_BINARY_DIR}/${target}.cmake")
   add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS "${listed}" VERBATIM
     COMMAND "${CMAKE_COMMAND}" "-DPREFIX=${name}" "-DPROGRAM=$<TARGET_FILE:${target}>" "-DLABELS=${arg_LABELS}"
