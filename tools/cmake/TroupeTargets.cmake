@@ -48,7 +48,8 @@ endfunction()
 # One doctest program a folder, NAME_tests; ctest shows each case as "NAME.case". A case in the test suite "slow" has
 # the label slow instead of unit and ten times the TIMEOUT (60 s). A case that can't run here says skip("why") of
 # tests/support/skip.hpp and is shown as skipped. WHOLE: one ctest entry for all cases that are not slow, where starting
-# the program costs more than most cases. The label tsan: no case touches CAF, so the tsan preset runs it too. SERIAL: alone on the machine. LOCK: not beside others of the same lock.
+# the program costs more than most cases. SERIAL: alone on the machine. LOCK: not beside others of the same lock. The
+# label tsan: no case touches CAF, so the tsan preset runs them too.
 function(troupe_tests name)
   cmake_parse_arguments(arg "WHOLE;SERIAL" "TIMEOUT;LOCK" "LABELS;SOURCES;LINK" ${ARGN})
   if(NOT arg_TIMEOUT)
