@@ -1,4 +1,4 @@
-// The program `node` itself.
+// tidy: test-mirror: the program `node` itself.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sched.h>

@@ -229,7 +229,7 @@ def tests(tree):
             other = names.setdefault((folder, match.group(1)), path)
             if other != path or sum(1 for m in cases if m.group(1) == match.group(1)) > 1:
                 tree.offend(path, match.start(), "test-twice", f"{other} has a case of this name")
-            if match.group(1).strip() != match.group(1) or "\\" in match.group(1):
+            if match.group(1).strip() != match.group(1) or "\\\\" in match.group(1):
                 tree.offend(path, match.start(), "test-name", "no blanks around it, no backslash in it")
         parts = path[:-len("_test.cpp")].split("/")
         if path.endswith("_test.cpp") and len(parts) > 2 and parts[1] in ("libactor", "tune", "sgd", "nodes"):
