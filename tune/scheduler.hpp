@@ -30,7 +30,8 @@ struct Verdict {
   std::vector<std::string> stop = {};    ///< ids of paused trials that end now
   std::vector<std::string> resume = {};  ///< ids of paused trials that may run again
   std::vector<std::string> checkpoint =
-      {};  ///< ids of running trials that must write a checkpoint now
+      {};                ///< ids of running trials that must write a checkpoint now
+  std::string why = {};  ///< for the log: "rung=4 cutoff=0.412 value=0.398"; empty: no reason
 };
 
 /// Decides which trials go on. A plain object: events in, verdicts out; no clock, no I/O, no

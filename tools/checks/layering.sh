@@ -24,7 +24,9 @@ forbid 'tune/ sees libactor/ only' "$inc(sgd|nodes|examples|tests|tools)/" tune
 forbid 'sgd/ sees tune/ and libactor/' "$inc(nodes|examples|tests|tools)/" sgd
 forbid 'nodes/ sees libactor/ only' "$inc(tune|sgd|examples|tests|tools)/" nodes
 forbid 'examples are written as users write' "$inc(nodes|tests|tools|[a-z]+/internal)/" examples
-forbid 'tests/ use neither of these' "$inc(examples|tools)/" tests
+forbid 'tests/ do not use these' "${inc}examples/" tests
+mapfile -t not_of_tools < <(find tests -mindepth 1 -maxdepth 1 -not -name tools 2>/dev/null)
+forbid 'only tests/tools test tools/' "${inc}tools/" "${not_of_tools[@]:-tests}"
 forbid 'nobody builds on tests/' "${inc}tests/" tools
 forbid 'libactor/internal is not for these' "${inc}libactor/internal/" tune sgd examples
 forbid 'tune/internal is private' "${inc}tune/internal/" libactor sgd nodes examples

@@ -150,23 +150,23 @@ Verdict ASHAScheduler::on_trial_result(const TrialView& trial, const TrialResult
   const auto value = internal::signed_value(result, options_.metric, *options_.mode);
   if (live == live_.end() || !t || !value) return {};
 
-  Decision decision = Decision::proceed;
+  Verdict verdict;
   if (*t >= options_.max_t && options_.stop_last_trials)
-    decision = Decision::stop;
+    verdict = {.decision = Decision::stop, .why = fmt::format("max_t={}", options_.max_t)};
   else if (std::isnan(*value) && options_.nan_policy == NanPolicy::stop)
-    decision = Decision::stop;
+    verdict = {.decision = Decision::stop, .why = "value=nan"};
   else
-    decision = judge(live->second, *t, *value);
+    verdict = judge(live->second, *t, *value);
 
-  if (decision == Decision::stop) {
+  if (verdict.decision == Decision::stop) {
     ++stopped_count_;
     live_.erase(live);
   }
-  return {.decision = decision};
+  return verdict;
 }
 
 /// One rung a result: the highest that the trial has reached and not been judged at.
-Decision ASHAScheduler::judge(Live& trial, double t, double value) {
+Verdict ASHAScheduler::judge(Live& trial, double t, double value) {
   auto& bracket = brackets_[trial.bracket];
   for (std::size_t i = 0; i < bracket.size(); ++i) {
     if (!(t >= bracket[i].milestone())) continue;
@@ -177,9 +177,12 @@ Decision ASHAScheduler::judge(Live& trial, double t, double value) {
     const auto cutoff = bracket[i].cutoff(options_.reduction_factor);
     bracket[i].record(trial.number, value);
     trial.recorded_in[i] = true;
-    return cutoff && value < *cutoff ? Decision::stop : Decision::proceed;
+    const double sign = *options_.mode == Mode::min ? -1 : 1;  // back to the user's own numbers
+    return {.decision = cutoff && value < *cutoff ? Decision::stop : Decision::proceed,
+            .why = fmt::format("rung={} cutoff={} value={}", bracket[i].milestone(),
+                               cutoff ? fmt::to_string(sign * *cutoff) : "none", sign * value)};
   }
-  return Decision::proceed;
+  return {};
 }
 
 Verdict ASHAScheduler::on_trial_complete(const TrialView& trial, const TrialResult& result) {

@@ -86,7 +86,7 @@ class ASHAScheduler final : public TrialScheduler {
   Result<void> check_options() const;
   void make_brackets();
   std::uint32_t draw_bracket(std::uint32_t trial_number) const;
-  Decision judge(Live& trial, double t, double value);
+  Verdict judge(Live& trial, double t, double value);
 
   ASHAOptions options_;  // with metric and mode once `begin` has been called
   std::uint64_t seed_ = 0;
