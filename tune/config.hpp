@@ -18,7 +18,8 @@
 
 namespace troupe::tune {
 
-/// Nothing, bool, int64, double, text or a list of these. Implicit on purpose: it stands in braces.
+/// Nothing, bool, int64, double, text or a list of these (30 lists in each other at most can
+/// travel). Implicit on purpose: it stands in braces.
 class Value {
  public:
   using List = std::vector<Value>;

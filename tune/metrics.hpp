@@ -29,6 +29,12 @@ class Metrics {
 
   Metrics() = default;
   Metrics(std::initializer_list<Entry> entries);
+  /// No name may be in there twice.
+  static Metrics from_distinct(std::vector<std::pair<std::string, Value>> values) {
+    Metrics metrics;
+    metrics.values_ = std::move(values);
+    return metrics;
+  }
 
   bool empty() const { return values_.empty(); }
   std::size_t size() const { return values_.size(); }
