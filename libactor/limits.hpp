@@ -30,6 +30,10 @@ inline constexpr std::chrono::milliseconds kSync = 1s;  ///< how often result fi
 inline constexpr std::chrono::milliseconds kRetryWrite =
     1s;  ///< after a failed write, until the next try
 inline constexpr std::chrono::milliseconds kStatus = 5s;  ///< between two status tables
+inline constexpr std::chrono::milliseconds kCheckpointInterval =
+    30s;  ///< between two automatic checkpoints of a trial, and
+inline constexpr double kCheckpointCost =
+    0.02;  ///< of the trial's time that saving may have taken by then
 
 inline constexpr std::chrono::milliseconds kBeat = 1s;
 inline constexpr std::chrono::milliseconds kBeatLate = 3s;
