@@ -70,6 +70,8 @@ BANNED = {
 SHAPES = {
     "not-built": [{"libactor/c.cpp": "int c;\n"}, {"tests/libactor/b_test.cpp": 'TEST_CASE("b: is") {}\n'},
                   {"tests/CMakeLists.txt": "troupe_tests(libactor SOURCES\n  # libactor/a_test.cpp\n)\n"}],
+    "listed-twice": [{"libactor/CMakeLists.txt": "troupe_library(actor\n  PUBLIC_HEADERS a.hpp b.hpp\n  SOURCES\n    a.cpp\n"
+                                                 "    a.cpp\n  LINK x)\n"}],
     "not-listed": [{"libactor/c.hpp": "#pragma once\n"}],
     "unused": [{"libactor/internal/c.hpp": "#pragma once\n"}],
     "pragma-once": [{"libactor/b.hpp": "int b();\n"}],
