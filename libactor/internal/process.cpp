@@ -98,6 +98,9 @@ Result<pid_t> spawn(const SpawnOptions& options) {
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  // What we inherited without close-on-exec goes nowhere; closing what is not open is no error.
+  for (int number = 3; number < free_number; ++number)
+    ::posix_spawn_file_actions_addclose(&actions, number);
   std::vector<Fd> moved;
   for (const auto& [here, there] : options.descriptors) {
     moved.emplace_back(::fcntl(here, F_DUPFD_CLOEXEC, free_number));

@@ -41,7 +41,7 @@ std::pair<Fd, Fd> make_pipe() {
 
 TEST_CASE("process: code or signal of a child are told apart") {
   CHECK(*Process(unwrap(spawn(shell("exit 3")))).wait(5s) == Exit{.code = 3});
-  const Process sleeper(unwrap(spawn(shell("sleep 60"))));
+  const Process sleeper(unwrap(spawn(shell("exec sleep 60"))));
   CHECK_FALSE(sleeper.wait(1ms));
   sleeper.signal(SIGTERM);
   const auto exit = sleeper.wait(5s);
