@@ -53,17 +53,35 @@ struct CheckpointEntry {
   std::array<std::uint8_t, 16> xxh3 = {};
 };
 
+namespace internal {
+
+/// Where a writer stands, in order. Tests end the process at each.
+enum class CheckpointPoint {
+  begun,      ///< the temporary folder is made
+  written,    ///< all but the header
+  synced,     ///< the file is whole and on the disk, under its temporary name
+  renamed,    ///< under its final name
+  published,  ///< and the name is on the disk
+};
+using CheckpointHook = void (*)(CheckpointPoint);
+
+}  // namespace internal
+
 /// Writes one checkpoint file: named blobs, then a table of contents. User code gets one in
 /// `save_checkpoint`.
 ///
 /// Errors are kept: after the first, everything is ignored and `commit` returns it. Throws
-/// `Exception` only on misuse by the caller (a name that is taken, longer than 1 KiB, or holds a
-/// NUL). Layout and publish order: libactor/CHECKPOINT.md.
+/// `Exception` only on misuse by the caller (a name that is taken, empty, longer than 1 KiB or with
+/// a NUL; bytes that don't fit type and shape). Blobs go straight to the file, so filling a writer
+/// costs about one copy of the state and no memory; `commit` waits for the disk and may be called
+/// on another thread, once nothing more is added. Layout and publish order:
+/// libactor/CHECKPOINT.md.
 class CheckpointWriter {
  public:
   /// Begins `<folder>.tmp-<uuid>` beside `folder`, which must not exist.
   static Result<std::unique_ptr<CheckpointWriter>> begin(const std::filesystem::path& folder,
-                                                         CheckpointInfo info);
+                                                         CheckpointInfo info,
+                                                         internal::CheckpointHook hook = nullptr);
   ~CheckpointWriter();  ///< without `commit`, removes what was written
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -87,7 +105,8 @@ class CheckpointWriter {
 };
 
 /// Reads one checkpoint folder. Everything in the file is checked before it is believed; blobs are
-/// verified by their sum when they are read. User code gets one in `load_checkpoint`.
+/// verified by their sum when they are read. User code gets one in `load_checkpoint`. Thread-safe;
+/// copies are cheap and share the open file, which may be removed meanwhile.
 class CheckpointReader {
  public:
   /// Errors: not_found; corrupt (text names the file, and the blob); io.
@@ -109,12 +128,13 @@ class CheckpointReader {
   double number(std::string_view name) const;
   std::int64_t integer(std::string_view name) const;
 
-  /// Reads and verifies every blob.
+  /// Reads every byte of the file and verifies it.
   Result<void> verify() const;
 
  private:
   struct Impl;
   explicit CheckpointReader(std::shared_ptr<const Impl> impl);
+  void read_scalar(std::string_view name, DType dtype, std::span<std::byte> out) const;
   std::shared_ptr<const Impl> impl_;
 };
 

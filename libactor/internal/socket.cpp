@@ -13,19 +13,6 @@
 
 namespace troupe::internal {
 
-Fd& Fd::operator=(Fd&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = other.release();
-  }
-  return *this;
-}
-
-void Fd::reset() {
-  if (fd_ >= 0) ::close(fd_);  // never again on EINTR: on Linux it is closed by then
-  fd_ = -1;
-}
-
 Error system_error(std::string_view what) {
   const int code = errno;
   return make_error(Errc::io, std::string(what) + ": " + std::generic_category().message(code));

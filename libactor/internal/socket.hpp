@@ -1,5 +1,6 @@
 #pragma once
 
+#include "libactor/fd.hpp"
 #include "libactor/limits.hpp"
 #include "libactor/result.hpp"
 
@@ -13,24 +14,6 @@
 #include <vector>
 
 namespace troupe::internal {
-
-/// Owns one file descriptor. Moves, does not copy.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() { reset(); }
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&& other) noexcept;
-
-  int value() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 /// io: "what: the system's sentence for errno".
 Error system_error(std::string_view what);

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "libactor/checkpoint.hpp"
+#include "libactor/result.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+/// The checkpoints of one trial: folders beside each other. Code of the trial may have put anything
+/// among them, so nothing here follows a link.
+namespace troupe {
+
+/// What `newest_valid_checkpoint` found.
+struct CheckpointScan {
+  std::optional<CheckpointReader> newest = {};
+  std::vector<Error> refused = {};  ///< newer ones that can't be used, and why
+};
+
+/// The checkpoint of the highest iteration whose every byte is sound. For recovery: what a journal
+/// says, or a file's time, may be older than what is there. Reads the candidate whole.
+CheckpointScan newest_valid_checkpoint(const std::filesystem::path& trial_folder);
+
+/// Removes a checkpoint: renamed out of sight first, so that a crash leaves it whole or gone.
+Result<void> remove_checkpoint(const std::filesystem::path& folder);
+
+/// Removes what killed processes left: unfinished checkpoints of writers that are gone, and
+/// checkpoints whose removal was cut short. Call before a trial starts; what a living writer has
+/// in hand stays.
+Result<void> clean_checkpoints(const std::filesystem::path& trial_folder);
+
+}  // namespace troupe
