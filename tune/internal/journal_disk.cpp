@@ -1,0 +1,151 @@
+#include "tune/internal/journal_disk.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace troupe::tune::internal {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  int operator*() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Error errno_error(std::string_view doing, const std::filesystem::path& path) {
+  const int code = errno;
+  return make_error(code == ENOENT ? Errc::not_found : Errc::io,
+                    fmt::format("{} {}: {}", doing, path.string(), std::strerror(code)));
+}
+
+template <class F>
+auto again_when_interrupted(F&& call) {
+  decltype(call()) done;
+  do done = call();
+  while (done < 0 && errno == EINTR);
+  return done;
+}
+
+class FileDisk final : public JournalDisk {
+ public:
+  FileDisk(Descriptor file, std::filesystem::path path)
+      : file_(std::move(file)), path_(std::move(path)) {}
+
+  Result<std::int64_t> size() const override {
+    struct stat status {};
+    if (::fstat(*file_, &status) != 0) return errno_error("look at", path_);
+    return std::int64_t{status.st_size};
+  }
+
+  Result<std::int64_t> read(std::int64_t offset, std::span<std::byte> into) const override {
+    std::size_t got = 0;
+    while (got < into.size()) {
+      const auto count = again_when_interrupted([&] {
+        return ::pread(*file_, into.data() + got, into.size() - got,
+                       offset + static_cast<std::int64_t>(got));
+      });
+      if (count < 0) return errno_error("read", path_);
+      if (count == 0) break;
+      got += static_cast<std::size_t>(count);
+    }
+    return static_cast<std::int64_t>(got);
+  }
+
+  Result<std::int64_t> write(std::int64_t offset, std::span<const std::byte> bytes) override {
+    const auto count = again_when_interrupted(
+        [&] { return ::pwrite(*file_, bytes.data(), bytes.size(), offset); });
+    if (count < 0) return errno_error("write", path_);
+    return std::int64_t{count};
+  }
+
+  Result<void> truncate(std::int64_t size) override {
+    if (again_when_interrupted([&] { return ::ftruncate(*file_, size); }) != 0)
+      return errno_error("cut", path_);
+    return {};
+  }
+
+  Result<void> sync() override {
+    if (again_when_interrupted([&] { return ::fdatasync(*file_); }) != 0)
+      return errno_error("sync", path_);
+    return {};
+  }
+
+ private:
+  Descriptor file_;
+  std::filesystem::path path_;
+};
+
+/// Who holds the lock, from /proc/locks: "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF".
+std::optional<long> lock_holder(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return std::nullopt;
+  const auto file =
+      fmt::format("{:02x}:{:02x}:{}", major(status.st_dev), minor(status.st_dev), status.st_ino);
+  std::ifstream locks("/proc/locks");
+  std::string number, kind, advisory, access, pid, where, from, to;
+  while (locks >> number >> kind >> advisory >> access >> pid >> where >> from >> to)
+    if (kind == "FLOCK" && where == file) return std::strtol(pid.c_str(), nullptr, 10);
+  return std::nullopt;
+}
+
+Result<void> lock(int fd, const std::filesystem::path& path) {
+  if (again_when_interrupted([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) == 0) return {};
+  if (errno != EWOULDBLOCK) return errno_error("lock", path);
+  const auto holder = lock_holder(fd);
+  return make_error(
+      Errc::refused,
+      fmt::format("{} is being written by {}: two runs never share a folder; wait for its end or "
+                  "take another name",
+                  path.string(),
+                  holder && *holder > 0 ? fmt::format("process {}", *holder) : "another process"));
+}
+
+/// So that a new file's name survives a power cut.
+Result<void> sync_folder(const std::filesystem::path& folder) {
+  const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (*fd < 0 || ::fsync(*fd) != 0) return errno_error("sync", folder);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<JournalDisk>> open_journal_file(const std::filesystem::path& path,
+                                                       JournalAccess access) {
+  const int flags = access == JournalAccess::write ? O_RDWR | O_CREAT : O_RDONLY;
+  Descriptor file(again_when_interrupted(
+      [&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666); }));
+  if (*file < 0) return errno_error("open", path);
+  struct stat status {};
+  if (::fstat(*file, &status) != 0) return errno_error("look at", path);
+  if (!S_ISREG(status.st_mode))
+    return make_error(Errc::corrupt, fmt::format("{} is no regular file", path.string()));
+  if (access == JournalAccess::write) {
+    if (auto locked = lock(*file, path); !locked) return locked.error();
+    auto folder = path.parent_path();
+    if (auto synced = sync_folder(folder.empty() ? "." : folder); !synced) return synced.error();
+  }
+  return std::unique_ptr<JournalDisk>(std::make_unique<FileDisk>(std::move(file), path));
+}
+
+}  // namespace troupe::tune::internal
