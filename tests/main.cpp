@@ -1,4 +1,5 @@
 #define DOCTEST_CONFIG_IMPLEMENT
+#include "tests/support/before_tests.hpp"
 #include "tests/support/skip.hpp"
 
 #include <doctest/doctest.h>
@@ -38,7 +39,10 @@ void skip(std::string_view why) {
   std::printf("SKIPPED: %s\n", std::string(why).c_str());
 }
 
+[[gnu::weak]] void before_tests(int&, char**) {}
+
 int main(int argc, char** argv) {
+  before_tests(argc, argv);
   doctest::Context context(argc, argv);
   const int failed = context.run();
   if (failed != 0 || context.shouldExit()) return failed;

@@ -66,6 +66,12 @@ class FrameWriter {
  public:
   FrameWriter& number(std::uint64_t value);
   FrameWriter& text(std::string_view value);
+  template <class Map>
+  FrameWriter& texts_by_name(const Map& map) {
+    number(map.size());
+    for (const auto& [name, value] : map) text(name).text(value);
+    return *this;
+  }
   std::string take() { return std::move(bytes_); }
 
  private:
@@ -81,6 +87,15 @@ class FrameReader {
   std::string text();
   /// A count of things that take at least 8 bytes each: never more than the frame can hold.
   std::size_t count();
+  template <class Map>
+  Map texts_by_name() {
+    Map map;
+    for (std::size_t left = count(); left > 0; --left) {
+      std::string name = text();
+      map[std::move(name)] = text();
+    }
+    return map;
+  }
   /// All was there, and nothing is left.
   bool complete() const { return good_ && rest_.empty(); }
 

@@ -1,0 +1,604 @@
+#include "libactor/internal/zygote_main.hpp"
+
+#include "libactor/assert.hpp"
+#include "libactor/internal/log_file.hpp"
+#include "libactor/internal/process.hpp"
+#include "libactor/internal/zygote_protocol.hpp"
+#include "libactor/limits.hpp"
+#include "libactor/preload.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace troupe::internal {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace zygote_event;
+
+constexpr int kWorkerSocket = 3;                   // in a worker that was started by exec
+constexpr std::size_t kReadBytes = 32 << 10;       // one read from a pipe; fits a frame
+constexpr std::size_t kPumpBytes = 256 << 10;      // of one pipe, until the others have their turn
+constexpr std::size_t kLastOutputBytes = 1 << 20;  // read after the end, if somebody writes on
+constexpr std::size_t kLineBytes = 4 << 10;        // a longer line is forwarded in pieces
+constexpr std::int64_t kForwardBytes = 1 << 20;    // waiting for an owner that does not read
+constexpr int kOrdersAtOnce = 32;
+constexpr std::size_t kThreadsTold = 64;
+constexpr std::size_t kTextBytes = 8 << 10;
+constexpr std::chrono::milliseconds kOrphanLook = 100ms;
+constexpr std::chrono::milliseconds kPipePause = 1ms;
+/// With more than one thread the kernel may give SIGCHLD to another one, where it is lost.
+constexpr std::chrono::milliseconds kReapWithThreads = 20ms;
+
+template <class Function>
+Function* find_function(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+}
+
+/// OpenMP of whatever library the program has; nothing without one.
+void set_openmp_threads(int count) {
+  if (auto* set = find_function<void(int)>("omp_set_num_threads")) set(count);
+}
+
+/// The threads that would be missing in a forked child. OpenBLAS's can be stopped and come back
+/// when they are needed. A thread that has just been joined is listed for a moment longer.
+std::vector<std::string> threads_before_fork() {
+  auto names = other_threads();
+  if (names.empty()) return names;
+  if (auto* stop = find_function<int()>("blas_thread_shutdown_")) stop();
+  for (int i = 0; i < 50 && !(names = other_threads()).empty(); ++i) ::poll(nullptr, 0, 1);
+  return names;
+}
+
+std::string threads_text(const std::vector<std::string>& threads) {
+  std::string text =
+      std::to_string(threads.size()) + " other thread" + (threads.size() == 1 ? "" : "s") + " (";
+  for (std::size_t i = 0; i < threads.size() && i < 8; ++i) text += (i ? ", " : "") + threads[i];
+  return text + (threads.size() > 8 ? ", …" : "") +
+         ") run before workers are forked: start threads after troupe::init, and none in preloaded "
+         "functions; link OpenBLAS's OpenMP build instead of its pthread build";
+}
+
+/// What others have written may be longer than a frame.
+std::string cut(std::string text) {
+  if (text.size() > kTextBytes) text.resize(kTextBytes);
+  return text;
+}
+
+/// What the worker's own environment and that of its children have more than the zygote's.
+std::map<std::string, std::string> environment_for(const WorkerStart& start) {
+  auto environment = start.environment;
+  environment.emplace("OMP_NUM_THREADS", std::to_string(start.threads));
+  if (start.devices) environment.emplace("CUDA_VISIBLE_DEVICES", *start.devices);
+  return environment;
+}
+
+/// In the worker's process, forked or exec'ed: the common end of both ways.
+[[noreturn]] void run_worker(const WorkerStart& start, Fd control, Fd line, WorkerBody body) {
+  if (::chdir(start.directory.c_str()) != 0) {
+    std::fprintf(stderr, "troupe: change to folder '%s': %s\n", start.directory.c_str(),
+                 std::strerror(errno));
+    ::_exit(127);
+  }
+  set_openmp_threads(start.threads);
+  ::setvbuf(stdout, nullptr, _IOLBF, 0);  // the last lines of a killed worker are not lost
+  const int code = body(start, std::move(control), std::move(line));
+  std::fflush(nullptr);
+  ::_exit(code);
+}
+
+/// Dies with the zygote. The signal follows the thread that has forked us: the zygote's only one.
+void die_with(pid_t zygote) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != zygote) ::_exit(127);
+}
+
+/// Ends this process when its owner goes away while it is not looking, that is while preload
+/// functions run.
+class OwnerWatch {
+ public:
+  OwnerWatch(int socket, int owner) : stop_(::eventfd(0, EFD_CLOEXEC)) {
+    thread_ = std::thread([socket, owner, stop = stop_.value()] {
+      pollfd entries[] = {{socket, 0, 0}, {owner, POLLIN, 0}, {stop, POLLIN, 0}};
+      while (::poll(entries, 3, -1) < 0 && errno == EINTR) {
+      }
+      if (entries[0].revents == 0 && entries[1].revents == 0) return;
+      ::kill(-::getpid(), SIGKILL);  // with what the functions have started
+      ::_exit(1);
+    });
+  }
+  ~OwnerWatch() {
+    ::eventfd_write(stop_.value(), 1);
+    thread_.join();
+  }
+
+ private:
+  Fd stop_;
+  std::thread thread_;
+};
+
+/// Both ends of the pipes for a new worker's standard output and error.
+struct NewPipes {
+  Fd out, out_end;  // we read the first, the worker writes into the second
+  Fd error, error_end;
+};
+
+Result<NewPipes> new_pipes() {
+  int out[2], error[2];
+  if (::pipe2(out, O_CLOEXEC) != 0) return system_error("pipe");
+  NewPipes pipes{.out = Fd(out[0]), .out_end = Fd(out[1]), .error = {}, .error_end = {}};
+  if (::pipe2(error, O_CLOEXEC) != 0) return system_error("pipe");
+  pipes.error = Fd(error[0]);
+  pipes.error_end = Fd(error[1]);
+  for (const Fd* fd : {&pipes.out, &pipes.error}) ::fcntl(fd->value(), F_SETFL, O_NONBLOCK);
+  return pipes;
+}
+
+/// One of a worker's two outputs.
+struct Pipe {
+  Fd fd;
+  LogFile file;
+  Stream stream;
+  std::string unfinished_line = {};
+  std::int64_t not_forwarded_bytes = 0;
+};
+
+struct Worker {
+  pid_t pid = 0;
+  bool forward = false;
+  std::array<Pipe, 2> outputs;
+};
+
+class Server {
+ public:
+  Server(int socket, WorkerBody body);
+  [[noreturn]] void run();
+
+ private:
+  void send(const ZygoteNote& note) { outbox_.push(encode(note)); }
+  void wait_and_serve();
+  void take_orders();
+  void handle(SettingsOrder& order, Frame& frame);
+  void handle(StartOrder& order, Frame& frame);
+  void handle(SignalOrder& order, Frame& frame);
+
+  void prepare();
+  Result<pid_t> start(const WorkerStart& start, Frame& frame);
+  Result<pid_t> fork_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes);
+  Result<pid_t> exec_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes);
+  [[noreturn]] void become_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes);
+
+  void reap();
+  void finish(std::uint64_t lease, int status, const rusage& usage);
+  void kill_orphans();
+  std::optional<std::uint64_t> lease_of(pid_t pid) const;
+  [[noreturn]] void end();
+
+  /// Takes what is there, at most about `budget` bytes; returns how much it was.
+  std::size_t pump(std::uint64_t lease, Worker& worker, Pipe& pipe, std::size_t budget);
+  void forward(std::uint64_t lease, Pipe& pipe, std::string_view bytes);
+  void forward_last_line(std::uint64_t lease, Pipe& pipe);
+
+  WorkerBody body_;
+  pid_t pid_ = ::getpid();
+  Fd socket_;
+  Fd owner_;    // a pidfd: the socket alone is not enough where the owner has forked
+  Fd signals_;  // a signalfd for SIGCHLD
+  char* lease_variable_;
+  std::string name_;
+  rlimit usual_files_{};
+
+  bool strict_ = false;
+  bool prepared_ = false;
+  std::vector<std::string> threads_;
+  std::map<std::uint64_t, Worker> workers_;
+  std::map<pid_t, std::uint64_t> leases_;  // of the same workers
+  bool look_for_orphans_ = false;
+  bool pause_pipes_ = false;
+  Outbox outbox_;
+  std::array<char, kReadBytes> buffer_;
+};
+
+Server::Server(int socket, WorkerBody body)
+    : body_(body),
+      socket_(socket),
+      owner_(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0))),
+      lease_variable_(std::getenv(kLeaseVariable)) {
+  TROUPE_ASSERT(lease_variable_);
+  for (int fd : {STDOUT_FILENO, STDERR_FILENO})  // or a pipe could get one of these numbers
+    if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_WRONLY));
+  name_ = std::string_view(lease_variable_).substr(0, std::strcspn(lease_variable_, "."));
+  TROUPE_ASSERT(lease_text(name_, 0) == lease_variable_, lease_variable_);
+  ::fcntl(socket, F_SETFD, FD_CLOEXEC);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // Four descriptors a worker; workers get the usual limit.
+  if (::getrlimit(RLIMIT_NOFILE, &usual_files_) == 0) {
+    rlimit most = usual_files_;
+    most.rlim_cur = most.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &most);
+  }
+  threads_ = threads_before_fork();
+  threads_.resize(std::min(threads_.size(), kThreadsTold));
+  send(Ready{.pid = pid_, .threads = threads_});
+}
+
+void Server::run() {
+  for (;;) {
+    const auto sent = outbox_.flush(socket_.value());
+    if (!sent || *sent == Transfer::closed) end();
+    wait_and_serve();
+  }
+}
+
+void Server::wait_and_serve() {
+  std::vector<pollfd> entries = {
+      {socket_.value(), static_cast<short>(POLLIN | (outbox_.empty() ? 0 : POLLOUT)), 0},
+      {owner_.value(), POLLIN, 0},
+      {signals_.value(), POLLIN, 0},
+  };
+  const std::size_t first_pipe = entries.size();
+  std::vector<std::pair<std::uint64_t, std::size_t>> pipes;  // lease and output of each entry there
+  const bool pause = std::exchange(pause_pipes_, false);
+  if (!pause)
+    for (const auto& [lease, worker] : workers_)
+      for (std::size_t i = 0; i < worker.outputs.size(); ++i)
+        if (const Fd& fd = worker.outputs[i].fd) {
+          entries.push_back({fd.value(), POLLIN, 0});
+          pipes.emplace_back(lease, i);
+        }
+  const bool signals_get_lost = !threads_.empty() && !workers_.empty();
+  const auto timeout = pause               ? kPipePause
+                       : signals_get_lost  ? kReapWithThreads
+                       : look_for_orphans_ ? kOrphanLook
+                                           : -1ms;
+  if (::poll(entries.data(), entries.size(), static_cast<int>(timeout.count())) < 0) return;
+  if ((entries[0].revents & (POLLHUP | POLLERR)) != 0 || entries[1].revents != 0) end();
+  if (entries[2].revents != 0 || signals_get_lost) reap();
+  if (look_for_orphans_ && !pause) kill_orphans();
+  if (entries[0].revents != 0) take_orders();
+
+  std::size_t pumped_bytes = 0;
+  for (std::size_t i = 0; i < pipes.size(); ++i) {
+    const auto [lease, output] = pipes[i];
+    const auto at = workers_.find(lease);
+    if (entries[first_pipe + i].revents != 0 && at != workers_.end())
+      pumped_bytes += pump(lease, at->second, at->second.outputs[output], kPumpBytes);
+  }
+  // Else a worker that prints line by line would have us wake up for each line.
+  pause_pipes_ = pumped_bytes > 0 && pumped_bytes < kReadBytes;
+}
+
+void Server::take_orders() {
+  for (int i = 0; i < kOrdersAtOnce; ++i) {
+    Frame frame;
+    const auto received = receive_frame(socket_.value(), frame);
+    if (received && *received == Transfer::would_block) return;
+    if (!received || *received == Transfer::closed) end();
+    auto order = decode_order(frame.bytes);
+    if (!order) end();
+    std::visit([&](auto& one) { handle(one, frame); }, *order);
+  }
+}
+
+void Server::handle(SettingsOrder& order, Frame&) {
+  strict_ = order.strict;
+  set_parameters(std::move(order.parameters));
+}
+
+void Server::handle(StartOrder& order, Frame& frame) {
+  const std::uint64_t lease = order.start.lease;
+  if (auto pid = start(order.start, frame))
+    send(Started{.lease = lease, .pid = *pid});
+  else
+    send(StartFailed{.lease = lease, .text = cut("start worker: " + text_of(pid.error()))});
+}
+
+void Server::handle(SignalOrder& order, Frame&) {
+  // A worker is in the table until it is reaped, so the number is its own.
+  const auto at = workers_.find(order.lease);
+  if (at != workers_.end()) ::kill(order.group ? -at->second.pid : at->second.pid, order.number);
+}
+
+/// Before the first worker: parameters are known by now.
+void Server::prepare() {
+  if (std::exchange(prepared_, true)) return;
+  if (threads_.empty()) {
+    OwnerWatch watch(socket_.value(), owner_.value());
+    set_openmp_threads(1);  // a team of one starts no thread
+    const auto tell = [&](const std::string& name) {
+      send(LoadingNote{cut(name)});
+      static_cast<void>(outbox_.flush(socket_.value()));
+    };
+    for (const Error& error : run_preloads(tell)) send(Warned{cut(text_of(error))});
+    tell("");
+  }
+  threads_ = threads_before_fork();
+  if (!threads_.empty() && !strict_)
+    send(Warned{threads_text(threads_) + "; until then each worker is started by exec, which "
+                                         "takes longer and shares no preloaded data"});
+  std::fflush(nullptr);        // or each worker would write what is left in our buffers
+  ::signal(SIGCHLD, SIG_DFL);  // whatever a preload function has done
+  sigset_t child;
+  ::sigemptyset(&child);
+  ::sigaddset(&child, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &child, nullptr);
+  signals_ = Fd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+Result<pid_t> Server::start(const WorkerStart& start, Frame& frame) {
+  if (frame.fds.size() != 2)
+    return make_error(Errc::io, "too many open files in the zygote; raise `ulimit -n`");
+  if (start.lease == 0 || workers_.contains(start.lease))
+    return make_error(Errc::bad_request, "lease " + std::to_string(start.lease) + " is taken");
+  struct stat status {};
+  if (::stat(start.directory.c_str(), &status) != 0)
+    return system_error("folder '" + start.directory + "'");
+  if (!S_ISDIR(status.st_mode))
+    return make_error(Errc::bad_request, "'" + start.directory + "' is not a folder");
+  prepare();
+  if (strict_ && !threads_.empty()) return make_error(Errc::refused, threads_text(threads_));
+
+  auto pipes = new_pipes();
+  if (!pipes) return pipes.error();
+  auto pid = threads_.empty() ? fork_worker(start, frame.fds, *pipes)
+                              : exec_worker(start, frame.fds, *pipes);
+  if (!pid) return pid;
+  const std::filesystem::path folder = start.directory;
+  leases_.emplace(*pid, start.lease);
+  workers_.emplace(
+      start.lease,
+      Worker{*pid,
+             start.forward_output,
+             {Pipe{std::move(pipes->out), LogFile(folder / "stdout"), Stream::out},
+              Pipe{std::move(pipes->error), LogFile(folder / "stderr"), Stream::error}}});
+  return pid;
+}
+
+Result<pid_t> Server::fork_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes) {
+  const pid_t pid = ::fork();
+  if (pid < 0) return system_error("fork");
+  if (pid == 0) become_worker(start, fds, pipes);
+  ::setpgid(pid, pid);  // here too: a signal to the group may come before the child has run
+  return pid;
+}
+
+void Server::become_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes) {
+  die_with(pid_);
+  ::setpgid(0, 0);
+  ::dup2(pipes.out_end.value(), STDOUT_FILENO);
+  ::dup2(pipes.error_end.value(), STDERR_FILENO);
+  pipes = {};
+  Fd control = std::move(fds[0]);
+  Fd line = std::move(fds[1]);
+  socket_.reset();
+  owner_.reset();
+  signals_.reset();
+  workers_.clear();
+  // In place, or /proc/pid/environ would show the zygote's lease in children that never exec.
+  const std::string lease = lease_text(name_, start.lease);
+  std::memcpy(lease_variable_, lease.c_str(), lease.size());
+  for (const auto& [name, value] : environment_for(start)) ::setenv(name.c_str(), value.c_str(), 1);
+  ::setrlimit(RLIMIT_NOFILE, &usual_files_);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  run_worker(start, std::move(control), std::move(line), body_);
+}
+
+Result<pid_t> Server::exec_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes) {
+  auto sockets = socket_pair(SOCK_SEQPACKET);
+  if (!sockets) return sockets.error();
+  FrameWriter settings, worker;
+  settings.number(static_cast<std::uint64_t>(pid_)).texts_by_name(parameters());
+  write_worker_start(worker, start);
+  for (auto sent : {send_frame(sockets->first.value(), settings.take()),
+                    send_frame(sockets->first.value(), worker.take(), fds)})
+    if (!sent) return sent.error();
+  SpawnOptions options;
+  options.arguments = {"troupe-worker"};
+  options.environment = environment_for(start);
+  options.environment[kRoleVariable] = "worker";
+  options.environment[kFdVariable] = std::to_string(kWorkerSocket);
+  options.environment[kLeaseVariable] = lease_text(name_, start.lease);
+  options.descriptors = {{pipes.out_end.value(), STDOUT_FILENO},
+                         {pipes.error_end.value(), STDERR_FILENO},
+                         {sockets->second.value(), kWorkerSocket}};
+  return spawn(options);
+}
+
+void Server::reap() {
+  signalfd_siginfo ignored;
+  while (::read(signals_.value(), &ignored, sizeof ignored) > 0) {
+  }
+  bool reaped = false;
+  for (;;) {
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
+    const pid_t pid = info.si_pid;
+    const auto at = leases_.find(pid);
+    // Before it is reaped: until then nobody else can get the number of its group.
+    if (at != leases_.end()) ::kill(-pid, SIGKILL);
+    int status = 0;
+    rusage usage{};
+    ::wait4(pid, &status, 0, &usage);
+    reaped = true;
+    if (at != leases_.end()) finish(at->second, status, usage);
+  }
+  if (reaped) kill_orphans();
+}
+
+void Server::finish(std::uint64_t lease, int status, const rusage& usage) {
+  const auto at = workers_.find(lease);
+  Worker& worker = at->second;
+  for (Pipe& pipe : worker.outputs) {
+    // What is in the pipe now; a child that holds the other end is not waited for.
+    pump(lease, worker, pipe, kLastOutputBytes);
+    if (worker.forward) forward_last_line(lease, pipe);
+  }
+  const auto time = [](const timeval& value) {
+    return std::chrono::seconds(value.tv_sec) + std::chrono::microseconds(value.tv_usec);
+  };
+  send(Exited{.lease = lease,
+              .exit = exit_of_wait_status(status),
+              .user_time = time(usage.ru_utime),
+              .system_time = time(usage.ru_stime),
+              .max_rss_bytes = usage.ru_maxrss * 1024});
+  leases_.erase(worker.pid);
+  workers_.erase(at);
+}
+
+/// Processes whose parent has ended become children of the zygote, the subreaper. Those of an ended
+/// worker are killed; their own children then come to us, and are met when the killed ones are
+/// reaped. One that shows no lease (its user has emptied the environment, or it is just between
+/// fork and exec) is looked at again, and killed when no worker is left that it could belong to.
+void Server::kill_orphans() {
+  look_for_orphans_ = false;
+  for (const pid_t child : children_of_this_process()) {
+    if (leases_.contains(child)) continue;
+    const auto lease = lease_of(child);
+    const bool of_ours =
+        lease ? *lease == 0 || workers_.contains(*lease) : leases_.contains(::getpgid(child));
+    if (of_ours) continue;
+    if (lease || workers_.empty())
+      ::kill(child, SIGKILL);
+    else
+      look_for_orphans_ = true;
+  }
+}
+
+std::optional<std::uint64_t> Server::lease_of(pid_t pid) const {
+  const std::string text = environment_of(pid, kLeaseVariable);
+  const std::string prefix = name_ + ".";
+  if (!text.starts_with(prefix)) return {};
+  std::uint64_t lease = 0;
+  const auto [end, error] =
+      std::from_chars(text.data() + prefix.size(), text.data() + text.size(), lease, 16);
+  if (error != std::errc() || end != text.data() + text.size()) return {};
+  return lease;
+}
+
+/// The owner is gone, or wants the end. Reaps before it exits: where process 1 reaps late, killed
+/// workers would be seen for a while.
+void Server::end() {
+  const auto deadline = std::chrono::steady_clock::now() + limits::kShutdown;
+  for (const auto& [pid, lease] : leases_) ::kill(-pid, SIGKILL);
+  for (;;) {
+    for (const pid_t child : children_of_this_process()) ::kill(child, SIGKILL);
+    pid_t reaped;
+    while ((reaped = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
+    }
+    if (reaped < 0 && errno == ECHILD) break;
+    if (std::chrono::steady_clock::now() > deadline) ::_exit(1);
+    ::poll(nullptr, 0, 1);
+  }
+  for (auto& [lease, worker] : workers_) {
+    worker.forward = false;
+    for (Pipe& pipe : worker.outputs) pump(lease, worker, pipe, kLastOutputBytes);
+  }
+  ::_exit(0);
+}
+
+std::size_t Server::pump(std::uint64_t lease, Worker& worker, Pipe& pipe, std::size_t budget) {
+  std::size_t done = 0;
+  while (pipe.fd && done < budget) {
+    const ssize_t size = ::read(pipe.fd.value(), buffer_.data(), buffer_.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) break;
+    if (size <= 0) {
+      pipe.fd.reset();
+      break;
+    }
+    const std::string_view bytes(buffer_.data(), static_cast<std::size_t>(size));
+    pipe.file.write(bytes);
+    if (worker.forward) forward(lease, pipe, bytes);
+    done += bytes.size();
+  }
+  return done;
+}
+
+void Server::forward(std::uint64_t lease, Pipe& pipe, std::string_view bytes) {
+  std::string& text = pipe.unfinished_line;
+  text += bytes;
+  const auto line_end = text.rfind('\n');
+  const std::size_t count = line_end != text.npos      ? line_end + 1
+                            : text.size() > kLineBytes ? text.size()
+                                                       : 0;
+  if (count == 0) return;
+  if (outbox_.bytes() > kForwardBytes) {
+    pipe.not_forwarded_bytes += static_cast<std::int64_t>(count);
+  } else {
+    if (pipe.not_forwarded_bytes > 0)
+      send(Output{lease, pipe.stream,
+                  "[troupe: " + std::to_string(std::exchange(pipe.not_forwarded_bytes, 0)) +
+                      " bytes are in the file only]\n"});
+    send(Output{lease, pipe.stream, text.substr(0, count)});
+  }
+  text.erase(0, count);
+}
+
+void Server::forward_last_line(std::uint64_t lease, Pipe& pipe) {
+  if (!pipe.unfinished_line.empty()) forward(lease, pipe, "\n");
+}
+
+}  // namespace
+
+Role role_from_environment() {
+  const char* kind = std::getenv(kRoleVariable);
+  const char* number = std::getenv(kFdVariable);
+  Role role;
+  struct stat status {};
+  if (kind && number) {
+    role.fd = std::atoi(number);
+    // An exported variable that is left over from somewhere comes without the socket.
+    if (::fstat(role.fd, &status) == 0 && S_ISSOCK(status.st_mode))
+      role.kind = std::string_view(kind) == "zygote"   ? Role::Kind::zygote
+                  : std::string_view(kind) == "worker" ? Role::Kind::worker
+                                                       : Role::Kind::driver;
+  }
+  ::unsetenv(kRoleVariable);
+  ::unsetenv(kFdVariable);
+  if (role.kind == Role::Kind::driver) return {};
+  ::unsetenv("LD_BIND_NOW");
+  return role;
+}
+
+void zygote_main(int fd, WorkerBody body) { Server(fd, body).run(); }
+
+void worker_main_from_environment(int fd, WorkerBody body) {
+  Fd socket(fd);
+  const auto settings = wait_frame(fd, limits::kHandshake);
+  auto frame = wait_frame(fd, limits::kHandshake);
+  socket.reset();
+  if (!settings || !frame || frame->fds.size() != 2) ::_exit(127);
+  FrameReader in(settings->bytes);
+  die_with(static_cast<pid_t>(in.number()));
+  set_parameters(in.texts_by_name<Parameters>());
+  FrameReader worker(frame->bytes);
+  const WorkerStart start = read_worker_start(worker);
+  if (!in.complete() || !worker.complete()) ::_exit(127);
+  run_worker(start, std::move(frame->fds[0]), std::move(frame->fds[1]), body);
+}
+
+}  // namespace troupe::internal
