@@ -1,5 +1,7 @@
 #include "tune/internal/journal_disk.hpp"
 
+#include "libactor/file.hpp"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -9,35 +11,13 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 namespace troupe::tune::internal {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  int operator*() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-Error errno_error(std::string_view doing, const std::filesystem::path& path) {
-  const int code = errno;
-  return make_error(code == ENOENT ? Errc::not_found : Errc::io,
-                    fmt::format("{} {}: {}", doing, path.string(), std::strerror(code)));
-}
 
 template <class F>
 auto again_when_interrupted(F&& call) {
@@ -49,12 +29,11 @@ auto again_when_interrupted(F&& call) {
 
 class FileDisk final : public JournalDisk {
  public:
-  FileDisk(Descriptor file, std::filesystem::path path)
-      : file_(std::move(file)), path_(std::move(path)) {}
+  FileDisk(Fd file, std::filesystem::path path) : file_(std::move(file)), path_(std::move(path)) {}
 
   Result<std::int64_t> size() const override {
     struct stat status {};
-    if (::fstat(*file_, &status) != 0) return errno_error("look at", path_);
+    if (::fstat(file_.value(), &status) != 0) return errno_error("look at", path_);
     return std::int64_t{status.st_size};
   }
 
@@ -62,7 +41,7 @@ class FileDisk final : public JournalDisk {
     std::size_t got = 0;
     while (got < into.size()) {
       const auto count = again_when_interrupted([&] {
-        return ::pread(*file_, into.data() + got, into.size() - got,
+        return ::pread(file_.value(), into.data() + got, into.size() - got,
                        offset + static_cast<std::int64_t>(got));
       });
       if (count < 0) return errno_error("read", path_);
@@ -74,25 +53,25 @@ class FileDisk final : public JournalDisk {
 
   Result<std::int64_t> write(std::int64_t offset, std::span<const std::byte> bytes) override {
     const auto count = again_when_interrupted(
-        [&] { return ::pwrite(*file_, bytes.data(), bytes.size(), offset); });
+        [&] { return ::pwrite(file_.value(), bytes.data(), bytes.size(), offset); });
     if (count < 0) return errno_error("write", path_);
     return std::int64_t{count};
   }
 
   Result<void> truncate(std::int64_t size) override {
-    if (again_when_interrupted([&] { return ::ftruncate(*file_, size); }) != 0)
+    if (again_when_interrupted([&] { return ::ftruncate(file_.value(), size); }) != 0)
       return errno_error("cut", path_);
     return {};
   }
 
   Result<void> sync() override {
-    if (again_when_interrupted([&] { return ::fdatasync(*file_); }) != 0)
+    if (again_when_interrupted([&] { return ::fdatasync(file_.value()); }) != 0)
       return errno_error("sync", path_);
     return {};
   }
 
  private:
-  Descriptor file_;
+  Fd file_;
   std::filesystem::path path_;
 };
 
@@ -121,29 +100,22 @@ Result<void> lock(int fd, const std::filesystem::path& path) {
                   holder && *holder > 0 ? fmt::format("process {}", *holder) : "another process"));
 }
 
-/// So that a new file's name survives a power cut.
-Result<void> sync_folder(const std::filesystem::path& folder) {
-  const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (*fd < 0 || ::fsync(*fd) != 0) return errno_error("sync", folder);
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<JournalDisk>> open_journal_file(const std::filesystem::path& path,
                                                        JournalAccess access) {
   const int flags = access == JournalAccess::write ? O_RDWR | O_CREAT : O_RDONLY;
-  Descriptor file(again_when_interrupted(
+  Fd file(again_when_interrupted(
       [&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666); }));
-  if (*file < 0) return errno_error("open", path);
+  if (!file) return errno_error("open", path);
   struct stat status {};
-  if (::fstat(*file, &status) != 0) return errno_error("look at", path);
+  if (::fstat(file.value(), &status) != 0) return errno_error("look at", path);
   if (!S_ISREG(status.st_mode))
     return make_error(Errc::corrupt, fmt::format("{} is no regular file", path.string()));
   if (access == JournalAccess::write) {
-    if (auto locked = lock(*file, path); !locked) return locked.error();
-    auto folder = path.parent_path();
-    if (auto synced = sync_folder(folder.empty() ? "." : folder); !synced) return synced.error();
+    if (auto locked = lock(file.value(), path); !locked) return locked.error();
+    auto folder = path.parent_path();  // a new file's name survives a power cut
+    if (auto synced = fsync_folder(folder.empty() ? "." : folder); !synced) return synced.error();
   }
   return std::unique_ptr<JournalDisk>(std::make_unique<FileDisk>(std::move(file), path));
 }
