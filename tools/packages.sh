@@ -12,16 +12,11 @@ missing_of() {
   done < <(sed 's/#.*//' "$list" | awk -v group="[$1]" '/^\[/ { inside = ($1 == group); next } inside && NF { print $1 }')
 }
 
-missing() {
-  local group
-  for group in "$@"; do missing_of "$group"; done
-}
-
 if ! command -v dpkg-query >/dev/null; then
   echo "not a Debian system: see tools/packages.txt for what is needed"
   exit 0
 fi
-mapfile -t wanted < <(missing "$@")
+mapfile -t wanted < <(for group in "$@"; do missing_of "$group"; done)
 [ ${#wanted[@]} -eq 0 ] && exit 0
 
 as_root=()
@@ -34,9 +29,12 @@ if [ "$(id -u)" -ne 0 ]; then
   fi
 fi
 if [ ${#wanted[@]} -gt 0 ]; then
-  echo "installing ${wanted[*]}"
   apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120)
-  "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${wanted[@]}" || echo "apt-get failed"
+  "${apt[@]}" update
+  for group in "$@"; do  # one by one: a missing [optional] package must not keep the others away
+    mapfile -t wanted < <(missing_of "$group")
+    [ ${#wanted[@]} -eq 0 ] || "${apt[@]}" install --no-install-recommends "${wanted[@]}"
+  done
 fi
 
 status=0
