@@ -112,6 +112,9 @@ def blank(source, kinds):
     return TOKEN.sub(one, source)
 
 
+INSIDE_TEXT = r'(?:\\.|[^"\\\n])*'
+
+
 class Tree:
     """The files under a root that are ours, each read once."""
 
@@ -224,19 +227,19 @@ def tests(tree):
     names = {}
     for path in tree.code(".cpp"):
         source = blank(tree.files[path], {"line", "block"})
-        cases = list(re.finditer(r'\b(?:TEST_CASE|SCENARIO)(?:_TEMPLATE|_FIXTURE)?\s*\((?:[^"\n]*,)?\s*"((?:\\.|[^"\\])*)',
-                                 source))
+        cases = [("".join(re.findall(rf'"({INSIDE_TEXT})"', match.group(1))), match.start())
+                 for match in re.finditer(rf'\b(?:TEST_CASE|SCENARIO)\w*\s*\([^"\n]*\s*((?:"{INSIDE_TEXT}"\s*)+)', source)]
         if path.startswith("tests/") and cases and not path.endswith("_test.cpp"):
             tree.offend(path, 0, "test-name", "a file with test cases is called <what it tests>_test.cpp")
         if path.endswith("_test.cpp") and not cases:
             tree.offend(path, 0, "test-name", "no test case in it")
-        for match in cases:
+        for name, start in cases:
             folder = path.split("/")[1] if path.count("/") > 1 else path
-            other = names.setdefault((folder, match.group(1)), path)
-            if other != path or sum(1 for m in cases if m.group(1) == match.group(1)) > 1:
-                tree.offend(path, match.start(), "test-twice", f"{other} has a case of this name")
-            if match.group(1).strip() != match.group(1) or "\\\\" in match.group(1):
-                tree.offend(path, match.start(), "test-name", "no blanks around it, no backslash in it")
+            other = names.setdefault((folder, name), path)
+            if other != path or [name for name, _ in cases].count(name) > 1:
+                tree.offend(path, start, "test-twice", f"{other} has a case of this name")
+            if name.strip() != name or "\\\\" in name:
+                tree.offend(path, start, "test-name", "no blanks around it, no backslash in it")
         parts = path[:-len("_test.cpp")].split("/")
         if path.endswith("_test.cpp") and len(parts) > 2 and parts[1] in ("libactor", "tune", "sgd", "nodes"):
             places = {"/".join(parts[1:]), "/".join([parts[1], "internal"] + parts[2:])}
