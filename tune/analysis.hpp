@@ -63,7 +63,8 @@ class ExperimentAnalysis {
   Result<CheckpointReader> best_checkpoint(const TrialSnapshot& trial,
                                            const BestOptions& best = {}) const;
 
-  /// One row a trial: its last result, `config/<key>`, trial_id, logdir (relative).
+  /// One row a trial: its last result, `config/<key>`, trial_id, experiment_tag,
+  /// logdir (relative).
   Table results_df() const;
   /// The same with each trial's best row ever instead of its last.
   Result<Table> dataframe(const std::string& metric, Mode mode) const;
@@ -71,10 +72,11 @@ class ExperimentAnalysis {
   Result<Table> trial_dataframe(std::string_view trial_id) const;
 
  private:
-  struct Comparison;
-  Result<Comparison> comparison(const BestOptions& best) const;
-  const TrialSnapshot& best(const BestOptions& best) const;
-  Result<std::vector<TrialResult>> rows_of(const TrialSnapshot& trial) const;
+  ExperimentAnalysis() = default;
+
+  Result<BestOptions> with_defaults(BestOptions best) const;
+  Result<std::vector<double>> values_of(const TrialSnapshot& trial, const BestOptions& best) const;
+  std::filesystem::path folder_of(const TrialSnapshot& trial) const;
   Error nobody_reported(const std::string& metric) const;
 
   std::filesystem::path folder_;

@@ -1,9 +1,9 @@
 #include "tune/metrics.hpp"
 
 #include "tune/internal/json.hpp"
+#include "tune/internal/result_line.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 namespace troupe::tune {
@@ -13,20 +13,7 @@ using internal::Json;
 
 constexpr const char* kNanKeys = "nan_keys";
 
-/// Notes in `nan_keys` under which name a number was not finite; list elements are "name/index".
-Json row_json(const Value& value, const std::string& name, Json& nan_keys) {
-  if (value.is_double() && !std::isfinite(value.as_double())) {
-    nan_keys[name] = internal::word_for(value.as_double());
-    return nullptr;
-  }
-  if (!value.is_list()) return internal::json_of(value);
-  Json array = Json::array();
-  for (const Value& element : value.as_list())
-    array.push_back(row_json(element, name + "/" + std::to_string(array.size()), nan_keys));
-  return array;
-}
-
-/// The reverse: nothings whose names are in `nan_keys` become what they were.
+/// Nothings whose names are in `nan_keys` become what they were.
 Value restored(Value value, const std::string& name, const Json& nan_keys) {
   if (value.is_list()) {
     Value::List list;
@@ -76,12 +63,9 @@ void Metrics::set(std::string_view key, Value value) {
 }
 
 std::string Metrics::to_json() const {
-  auto row = Json::object();
-  auto nan_keys = Json::object();
-  for (const auto& [name, value] : values_)
-    internal::place(row, name, row_json(value, name, nan_keys));
-  if (!nan_keys.empty()) row[kNanKeys] = std::move(nan_keys);
-  return internal::dump(row);
+  std::string out;
+  internal::append_row_json(out, *this, {});
+  return out;
 }
 
 Result<Metrics> Metrics::from_json(std::string_view line) {

@@ -1,10 +1,9 @@
 #include "tune/naming.hpp"
 
+#include "tune/internal/format.hpp"
 #include "tune/random.hpp"
 
 #include <fmt/format.h>
-
-#include <ctime>
 
 namespace troupe::tune {
 namespace {
@@ -82,12 +81,7 @@ std::string experiment_tag(std::int64_t index,
 }
 
 std::string date_for_name(std::chrono::system_clock::time_point time) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
-  std::tm local{};
-  localtime_r(&seconds, &local);
-  char text[32];
-  const std::size_t size = std::strftime(text, sizeof(text), "%Y-%m-%d_%H-%M-%S", &local);
-  return {text, size};
+  return internal::format_time(time, "%Y-%m-%d_%H-%M-%S");
 }
 
 std::string trial_directory(std::string_view name, std::string_view tag, std::string_view date) {
