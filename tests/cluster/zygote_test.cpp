@@ -105,6 +105,7 @@ std::string shared_data() {
   note_load("shared");
   if (parameter("preload") == "abort") std::abort();
   if (parameter("preload") == "hang") {
+    // tidy: shell: users do that
     static_cast<void>(std::system("sleep 600 &"));
     ::pause();
   }

@@ -64,7 +64,7 @@ RULES = (
     Rule("clock", r"\b(steady_clock|system_clock|high_resolution_clock)::now\b|\b(clock_gettime|gettimeofday)\s*\("
          r"|(?<![\w.>])(?:std::|::)?time\s*\(\s*(nullptr|NULL|0|&)",
          "take a Clock by constructor",  # but deadlines of poll() and the like are the kernel's
-         allowed_in=r"libactor/(clock|internal/(channel|process|socket|zygote))\.|tools/|tests/"),
+         allowed_in=r"libactor/(clock|internal/(channel|process|socket|zygote\w*))\.|tools/|tests/"),
     Rule("random", r"\brandom_device\b|\bgetrandom\s*\(|\bgetentropy\s*\(|(?<![\w.>:])(?:std::)?s?rand\s*\(",
          "randomness comes from a seed, ids from libactor/id.hpp", allowed_in=r"libactor/id\."),
     # --- processes ---
@@ -73,7 +73,7 @@ RULES = (
     Rule("wait-any", r"\bwaitpid\s*\(\s*-\s*1|\bwaitid\s*\(\s*P_ALL|\bwait[34]\s*\(\s*-\s*1"
          r"|(?<![\w.>:])(?:::)?wait\s*\(\s*(nullptr|NULL|&\s*\w+)\s*\)",
          "wait for a pid that you know: other children are the user's",
-         allowed_in=r"libactor/internal/zygote\.", banned_in=LIBRARIES),
+         allowed_in=r"libactor/internal/zygote\w*\.", banned_in=LIBRARIES),
     # --- what comes from outside ---
     Rule("capnp-limit", r"\b(traversalLimitInWords|nestingLimit)\b", "Cap'n Proto's default limits stay"),
     Rule("secret-compare", r"\b\w*(secret|hmac|password)\w*(\(\))?\s*[=!]=(?!\s*nullptr)|[=!]=\s*\w*(secret|hmac|password)"
