@@ -6,8 +6,9 @@
 
 #include "libactor/float_fix.hpp"
 #include "libactor/limits.hpp"
+#include "libactor/log.hpp"
 
-#include <spdlog/spdlog.h>
+#include <fmt/format.h>
 #include <caf/all.hpp>
 #include <caf/binary_deserializer.hpp>
 #include <caf/detail/get_root_uuid.hpp>
@@ -93,6 +94,10 @@ error message::load(deserializer& source) {
   return failed;
 }
 
+/// Each thread that makes a system or a scoped_actor would keep CAF's logger (which is compiled out
+/// of Debian's CAF), and a system does not end while another thread that lives on does.
+void logger::set_current_actor_system(actor_system*) {}
+
 namespace detail {
 
 /// CAF hashes MAC addresses and a disk's UUID into the node's identity, which are the same in every
@@ -155,9 +160,9 @@ void instance::write(execution_unit* context, buffer_type& out, header& h,
     const error failed = (*write_payload)(sink);
     const auto size = static_cast<std::int64_t>(out.size() - start - header_size);
     if (failed || size > kPayloadBytes) {
-      spdlog::error("message not sent: type={} bytes={} limit={} reason={}", to_string(h.operation),
-                    size, kPayloadBytes,
-                    failed ? troupe::text_of(failed) : "too large; send blobs in chunks");
+      troupe::log_error(fmt::format(
+          "message not sent: type={} bytes={} limit={} reason={}", to_string(h.operation), size,
+          kPayloadBytes, failed ? troupe::text_of(failed) : "too large; send blobs in chunks"));
       out.resize(start);
       out.shrink_to_fit();
       return;
@@ -166,7 +171,7 @@ void instance::write(execution_unit* context, buffer_type& out, header& h,
     sink.seek(start);
   }
   if (const error failed = sink(h))
-    spdlog::error("message header not written: {}", troupe::text_of(failed));
+    troupe::log_error("message header not written: " + troupe::text_of(failed));
 }
 
 }  // namespace basp
@@ -185,6 +190,8 @@ constexpr std::array kReplaced{
     std::pair{"_ZN3caf19binary_deserializer14begin_sequenceERm",
               "caf::binary_deserializer::begin_sequence"},
     std::pair{"_ZN3caf7message4loadERNS_12deserializerE", "caf::message::load"},
+    std::pair{"_ZN3caf6logger24set_current_actor_systemEPNS_12actor_systemE",
+              "caf::logger::set_current_actor_system"},
     std::pair{"_ZN3caf2io4basp5validERKNS1_6headerE", "caf::io::basp::valid"},
     std::pair{"_ZN3caf2io11basp_broker16learned_new_nodeERKNS_7node_idE",
               "caf::io::basp_broker::learned_new_node"},

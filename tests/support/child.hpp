@@ -1,8 +1,13 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <functional>
+#include <stdexcept>
+#include <utility>
 
 namespace troupe::test {
 
@@ -50,6 +55,41 @@ class WaitingChild {
  private:
   pid_t pid_ = -1;
   bool is_ready_ = false;
+};
+
+/// A forked process that runs `body` and ends with the number it returns (99 when it throws). It is
+/// killed and reaped with the object. Make it while the test has one thread.
+class Child {
+ public:
+  explicit Child(const std::function<int()>& body) : pid_(::fork()) {
+    if (pid_ < 0) throw std::runtime_error("fork");
+    if (pid_ > 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    try {
+      ::_exit(body());
+    } catch (...) {
+      ::_exit(99);
+    }
+  }
+  ~Child() {
+    kill();
+    wait();
+  }
+  Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, 0)) {}
+
+  pid_t pid() const { return pid_; }
+  void kill(int signal = SIGKILL) const {
+    if (pid_ > 0) ::kill(pid_, signal);
+  }
+  /// The exit code, or minus the signal that ended it.
+  int wait() {
+    if (pid_ > 0) ::waitpid(std::exchange(pid_, 0), &status_, 0);
+    return WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_);
+  }
+
+ private:
+  pid_t pid_;
+  int status_ = 0;
 };
 
 }  // namespace troupe::test
