@@ -11,12 +11,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <bit>
 #include <future>
 #include <optional>
+#include <set>
+#include <string>
 
 using namespace troupe;
-using internal::Fd;
+
 using internal::System;
 using test::Child;
 using namespace std::chrono_literals;
@@ -25,7 +28,9 @@ namespace {
 
 /// Two processes joined by a socket pair: the child connects, and tells the parent of itself.
 struct Pair {
-  explicit Pair(std::function<int(System&, const caf::actor& owner)> in_child) {
+  explicit Pair(
+      const std::function<int(System&, const caf::actor& owner)>& in_child,
+      internal::AddTypes more_types = [](caf::actor_system_config&) {}) {
     auto ends = internal::socket_pair(SOCK_STREAM);
     REQUIRE(ends);
     child.emplace([&]() -> int {
@@ -35,7 +40,7 @@ struct Pair {
       ::_exit(owner ? in_child(system, *owner) : 98);  // as workers leave
     });
     ends->second.reset();
-    system.emplace(internal::SystemOptions{.types = {test::add_types}});
+    system.emplace(internal::SystemOptions{.types = {test::add_types, more_types}});
     hub = system->actors().spawn([this]() -> caf::behavior {
       return {[this](const caf::actor& peer) { arrived.set_value(peer); },
               [](double x) { return x; }};
@@ -135,13 +140,28 @@ TEST_CASE(
 }
 
 TEST_CASE("channel: a peer cannot spawn actors here") {
-  Pair pair([](System& system, const caf::actor& owner) {
-    // tidy: plain-basp: it must fail
-    auto spawned = system.actors().middleman().remote_spawn<caf::actor>(
-        owner.node(), "echo", caf::make_message(), std::chrono::milliseconds(500));
-    caf::anon_send(owner, caf::actor{system.actors().spawn(test::echo)});
-    return spawned ? 1 : 0;
-  });
-  pair.peer();
-  CHECK(pair.child->wait() == 0);
+  static std::atomic<bool> spawned = false;
+  const auto add_spawnable = [](caf::actor_system_config& config) {
+    config.add_actor_type("spawnable", []() -> caf::behavior {
+      spawned = true;
+      return test::echo();
+    });
+  };
+  Pair pair(
+      [](System& system, const caf::actor& owner) {
+        caf::scoped_actor self{system.actors()};
+        bool answered = false;
+        self->request(system.actors().middleman().actor_handle(), 300ms, caf::spawn_atom::value,
+                      owner.node(), std::string("spawnable"), caf::make_message(),
+                      std::set<std::string>{})
+            .receive([&](const caf::strong_actor_ptr&,
+                         const std::set<std::string>&) { answered = true; },
+                     [](const caf::error&) {});
+        if (answered) return 1;
+        return serve_echo(system, owner);
+      },
+      add_spawnable);
+  const caf::actor peer = pair.peer();
+  CHECK(test::ask<double>(pair.system->actors(), peer, 1.5));  // all before it has been handled
+  CHECK_FALSE(spawned);
 }

@@ -19,7 +19,6 @@ TEST_CASE("system: CAF's settings are those that the cluster needs") {
   const auto& config = system.actors().config();
   CHECK(caf::get_or(config, "scheduler.policy", caf::atom("")) == caf::atom("sharing"));
   CHECK(caf::get_or(config, "scheduler.max-threads", std::size_t{0}) == 3);
-  CHECK(caf::get_or(config, "middleman.heartbeat-interval", std::size_t{0}) == 0);
   CHECK(caf::get_or(config, "middleman.workers", std::size_t{0}) == 1);
   CHECK(system.actors().registry().get(caf::atom("SpawnServ")) == nullptr);
   CHECK(system.actors().registry().get(caf::atom("ConfigServ")) == nullptr);
