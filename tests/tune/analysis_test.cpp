@@ -167,9 +167,7 @@ TEST_CASE("analysis: a run whose driver died is read from its trials' folders, a
   CHECK(analysis.best_logdir() == elsewhere / "exp/t_B");
 }
 
-TEST_CASE(
-    "analysis: a folder that is no experiment, and a state that leads out of its folder, are "
-    "refused") {
+TEST_CASE("analysis: no experiment, and a state that leads out of its folder, are refused") {
   const test::TempFolder temp;
   CHECK(code_of(ExperimentAnalysis::open(temp.path()).error()) == Errc::not_found);
   CHECK(code_of(ExperimentAnalysis::open(temp / "none").error()) == Errc::not_found);

@@ -97,9 +97,7 @@ Number of errored trials: 1
 )");
 }
 
-TEST_CASE(
-    "reporter: no more rows than the limit, and the hidden ones are counted right; all in the "
-    "final report") {
+TEST_CASE("reporter: rows keep to the limit and the hidden are counted; the final has all") {
   const Sample sample;
   const auto four = render_status(sample.view, {.max_progress_rows = 4}, true, false);
   CHECK(has(four, "... 2 more trials not shown (1 RUNNING, 1 TERMINATED)\n"));
@@ -113,9 +111,7 @@ TEST_CASE(
   CHECK(has(all, "train_x/error.txt"));
 }
 
-TEST_CASE(
-    "reporter: a best value of exactly 0 stays best, NaN and infinities never are, the first wins "
-    "a tie") {
+TEST_CASE("reporter: a best value of 0 stays best, NaN and infinities never are, the first wins") {
   Sample sample;
   const auto best_line = [&] {
     const auto text = render_status(sample.view, {}, false, false);
@@ -156,9 +152,7 @@ TEST_CASE("reporter: time, low memory, custom resources, notes and reasons to wa
   CHECK_FALSE(has(text, "+--"));
 }
 
-TEST_CASE(
-    "reporter: columns are those that were asked for, else what varies and three numbers that "
-    "somebody shown has") {
+TEST_CASE("reporter: columns are those asked for, else what varies and three numbers") {
   Sample sample;
   sample.view.experiment.parameters = {"units"};
   sample.trials[0].last_result = {
@@ -209,9 +203,7 @@ TEST_CASE(
   CHECK_FALSE(has(out, "Total run time"));
 }
 
-TEST_CASE(
-    "reporter: a line a result at verbose 2, one a trial every 5 s, and always at the end and for "
-    "errors") {
+TEST_CASE("reporter: a line a result, one a trial every 5 s, and always at its end") {
   Sample sample;
   std::string out;
   CLIReporter reporter({.print = [&](std::string_view text) { out += text; }});

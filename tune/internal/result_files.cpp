@@ -180,7 +180,9 @@ Result<void> TrialFiles::load(std::int64_t last_iteration) {
   return {};
 }
 
-Result<void> TrialFiles::truncate_to(std::int64_t iteration) { return load(iteration); }
+Result<void> TrialFiles::truncate_to(std::int64_t iteration) {
+  return iteration >= last_iteration_ ? Result<void>{} : load(iteration);
+}
 
 /// Opens both files. If they are not as they were left (somebody removed or changed them), what is
 /// there now is taken up.

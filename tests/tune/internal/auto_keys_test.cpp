@@ -40,9 +40,7 @@ TEST_CASE("auto keys: a class trainable's row has Ray's keys in Ray's order") {
   CHECK(*row.find("trial_id") == Value("a1b2c_00000"));
 }
 
-TEST_CASE(
-    "auto keys: a function trainable's row has its step time and checkpoint among the user's "
-    "keys") {
+TEST_CASE("auto keys: a function's row has its step time among the user's keys") {
   AutoKeys keys("a1b2c_00000", "e0");
   const auto row = keys.complete(
       {.metrics = {{"loss", 1}}, .step_time = 2s, .from_function = true, .has_checkpoint = true},

@@ -67,9 +67,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "experiment state: saves are 10 s apart, and further when they cost more than 5 % of the "
-    "time") {
+TEST_CASE("experiment state: saves are 10 s apart, and cost 5 % of the time at most") {
   SavePace pace;
   const Clock::Time start{100s};
   CHECK(pace.due(start));

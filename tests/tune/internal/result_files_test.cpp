@@ -65,9 +65,7 @@ std::size_t open_descriptors() {
 
 }  // namespace
 
-TEST_CASE(
-    "result files: params.json is indented and sorted; a row is nested and has the config where "
-    "Ray has it") {
+TEST_CASE("result files: params are sorted; a row is nested, the config at Ray's place") {
   const test::TempFolder temp;
   const auto files = open(temp / "t");
   CHECK(read(temp / "t/params.json") ==
@@ -92,8 +90,7 @@ TEST_CASE("result files: late columns are kept, and earlier rows have empty cell
   CHECK(read(temp / "t/progress.csv") == "a,b,c/d\n1,,\n2,\"x,\"\"y\"\"\nz\",\n,,4\n5,,\n");
 }
 
-TEST_CASE(
-    "result files: NaN and infinities are null in JSON, words in CSV, and read back as they were") {
+TEST_CASE("result files: NaN and infinities are null in JSON, words in CSV, and read back") {
   const test::TempFolder temp;
   const auto files = open(temp / "t");
   const double inf = std::numeric_limits<double>::infinity();
@@ -128,8 +125,7 @@ TEST_CASE("result files: an empty progress.csv that was left behind gets its hea
   CHECK(read(temp / "t/progress.csv") == "loss,training_iteration\n0.5,1\n");
 }
 
-TEST_CASE(
-    "result files: half a line of a killed process goes, and progress.csv follows result.json") {
+TEST_CASE("result files: half a line of a killed process goes, and progress.csv follows") {
   const test::TempFolder temp;
   {
     const auto files = open(temp / "t");
@@ -168,8 +164,7 @@ TEST_CASE("result files: rows beyond the journal are dropped from both files") {
   CHECK(read(temp / "t/progress.csv").empty());
 }
 
-TEST_CASE(
-    "result files: on a full disk a row is in both files or in none, and a retry writes it once") {
+TEST_CASE("result files: a full disk leaves a row in both files or in none; a retry writes it") {
   const std::string text(3000, 'x');
   // Limits that are met inside the JSON line, inside the CSV record, and while columns are added.
   for (const std::uintmax_t room : {200u, 3050u, 6100u})
@@ -205,9 +200,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "result files: a folder that vanishes is an error, never a silent loss, and the trial goes on "
-    "in a new one") {
+TEST_CASE("result files: a folder that vanishes is an error, and the trial goes on in a new one") {
   const test::TempFolder temp;
   const auto files = open(temp / "x/t");
   unwrap(files->append(row_of(1)));
@@ -220,8 +213,7 @@ TEST_CASE(
   CHECK(fs::exists(temp / "x/t/params.json"));
 }
 
-TEST_CASE(
-    "result files: descriptors are open while a trial runs, and 2,000 closed ones cost none") {
+TEST_CASE("result files: descriptors are open while a trial runs; 2,000 closed ones cost none") {
   const test::TempFolder temp;
   const std::size_t before = open_descriptors();
   std::vector<std::unique_ptr<TrialFiles>> all;
@@ -248,9 +240,7 @@ TEST_CASE("result files: error.txt counts the failures, one after the other") {
   CHECK(text.ends_with("shapes differ\n"));
 }
 
-TEST_CASE(
-    "result files: the last row is found behind half a line, and when it is longer than the first "
-    "look") {
+TEST_CASE("result files: the last row is found behind half a line, however long it is") {
   const test::TempFolder temp;
   CHECK_FALSE(unwrap(read_last_result(temp.path())).has_value());
   const auto files = open(temp / "t");
