@@ -9,8 +9,6 @@ namespace troupe::internal {
 namespace {
 
 constexpr const char* kMemory = "memory";
-constexpr const char* kWayOut =
-    "; ask for less, or say in InitOptions::resources what there is besides";
 
 /// All that is a plain number, by name; never 0. cpus and custom in ten-thousandths, memory in
 /// bytes.
@@ -44,6 +42,14 @@ Resources resources_of(const std::map<std::string, std::int64_t>& amounts, Amoun
 
 std::string amount_text(const std::string& name, std::int64_t amount) {
   return name == kMemory ? bytes_text(amount) : Amount::of_parts(amount).text();
+}
+
+/// What to do about a request that is larger than any machine.
+std::string way_out(const std::string& name) {
+  if (name == "cpus" || name == "gpus")
+    return "; ask for less, or pretend to have more by --troupe-" + name;
+  if (name == kMemory) return "; ask for less";
+  return "; check its name, or ask for less";
 }
 
 bool wants_devices(const Resources& wanted) { return wanted.gpus && *wanted.gpus != Amount(); }
@@ -212,13 +218,15 @@ std::optional<std::string> Placement::impossible(const Resources& wanted) const 
       largest = std::max(largest, value_or_0(amounts_of(node.ledger.total()), name));
     if (largest < amount)
       return "no machine has " + name + "=" + amount_text(name, amount) + ": " + most +
-             amount_text(name, largest) + kWayOut;
+             amount_text(name, largest) + way_out(name);
   }
   Amount most_gpus;
   for (const Node& node : nodes_) most_gpus = std::max(most_gpus, *node.ledger.total().gpus);
   if (wanted.gpus && *wanted.gpus > most_gpus)
-    return "no machine has gpus=" + wanted.gpus->text() + ": " + most + most_gpus.text() + kWayOut;
-  return "no machine has all of " + wanted.text() + ", although each of it is somewhere" + kWayOut;
+    return "no machine has gpus=" + wanted.gpus->text() + ": " + most + most_gpus.text() +
+           way_out("gpus");
+  return "no machine has all of " + wanted.text() +
+         ", although each of it is somewhere; ask for less";
 }
 
 std::vector<Placement::NodeState> Placement::nodes() const {
