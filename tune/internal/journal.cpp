@@ -103,6 +103,7 @@ class Window {
 Result<std::int64_t> read_file_head(Window& file) {
   const FileHead ours;
   FileHead found;
+  if (file.file_bytes() == 0) return std::int64_t{0};
   const auto count = std::min<std::int64_t>(file.file_bytes(), sizeof(found));
   auto bytes = file.at(0, count);
   if (!bytes) return bytes.error();

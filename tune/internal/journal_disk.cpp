@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -82,9 +82,14 @@ std::optional<long> lock_holder(int fd) {
   const auto file =
       fmt::format("{:02x}:{:02x}:{}", major(status.st_dev), minor(status.st_dev), status.st_ino);
   std::ifstream locks("/proc/locks");
-  std::string number, kind, advisory, access, pid, where, from, to;
-  while (locks >> number >> kind >> advisory >> access >> pid >> where >> from >> to)
-    if (kind == "FLOCK" && where == file) return std::strtol(pid.c_str(), nullptr, 10);
+  std::string line, number, kind, advisory, access, where;
+  while (std::getline(locks, line)) {
+    long pid = 0;
+    std::istringstream fields(line);
+    if (fields >> number >> kind >> advisory >> access >> pid >> where && kind == "FLOCK" &&
+        where == file)
+      return pid;
+  }
   return std::nullopt;
 }
 
