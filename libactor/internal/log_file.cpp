@@ -37,6 +37,10 @@ void LogFile::write(std::string_view bytes) {
     const auto count = line_end != bytes.npos ? line_end + 1 : size_bytes_ == 0 ? room : 0;
     append(bytes.substr(0, count));
     bytes.remove_prefix(count);
+    if (!fd_) {  // never rotate then: it would cost the older lines
+      dropped_bytes_ += static_cast<std::int64_t>(bytes.size());
+      return;
+    }
     rotate();
   }
 }
@@ -60,7 +64,9 @@ void LogFile::append(std::string_view bytes) {
     if (dropped_bytes_ == 0) written = write_all(fd_.value(), bytes);
     size_bytes_ += written;
   }
-  dropped_bytes_ += static_cast<std::int64_t>(bytes.size()) - written;
+  const std::int64_t dropped = static_cast<std::int64_t>(bytes.size()) - written;
+  dropped_bytes_ += dropped;
+  if (dropped > 0) fd_.reset();  // by the next try the path may lead to a better place
 }
 
 void LogFile::rotate() {

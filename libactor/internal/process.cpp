@@ -111,6 +111,10 @@ Result<pid_t> spawn(const SpawnOptions& options) {
     }
     ::posix_spawn_file_actions_adddup2(&actions, moved.back().value(), there);
   }
+  for (int number = 3; number < free_number; ++number)
+    if (std::none_of(options.descriptors.begin(), options.descriptors.end(),
+                     [&](const auto& pair) { return pair.second == number; }))
+      ::posix_spawn_file_actions_addclose(&actions, number);
   ::posix_spawn_file_actions_addclosefrom_np(&actions, free_number);
 
   posix_spawnattr_t attributes;

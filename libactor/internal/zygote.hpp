@@ -80,7 +80,7 @@ struct ZygoteOptions {
 };
 
 /// The owner's handle on its zygote: the user's binary, stopped inside `init()`, that forks workers
-/// and reaps them. Everything is asked without waiting and answered by events.
+/// and reaps them. Everything is asked without waiting, from any thread, and answered by events.
 class Zygote {
  public:
   /// Returns when the exec has worked; `Ready` follows after 0.3 s for a program with LibTorch.

@@ -1,8 +1,9 @@
 #include "libactor/internal/zygote_main.hpp"
 
 #include "libactor/assert.hpp"
-#include "libactor/internal/log_file.hpp"
+#include "libactor/internal/before_fork.hpp"
 #include "libactor/internal/process.hpp"
+#include "libactor/internal/worker_output.hpp"
 #include "libactor/internal/zygote_protocol.hpp"
 #include "libactor/limits.hpp"
 #include "libactor/preload.hpp"
@@ -19,7 +20,6 @@
 #include <map>
 #include <thread>
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -38,12 +38,10 @@ namespace {
 using namespace std::chrono_literals;
 using namespace zygote_event;
 
-constexpr int kWorkerSocket = 3;                   // in a worker that was started by exec
-constexpr std::size_t kReadBytes = 32 << 10;       // one read from a pipe; fits a frame
-constexpr std::size_t kPumpBytes = 256 << 10;      // of one pipe, until the others have their turn
-constexpr std::size_t kLastOutputBytes = 1 << 20;  // read after the end, if somebody writes on
-constexpr std::size_t kLineBytes = 4 << 10;        // a longer line is forwarded in pieces
-constexpr std::int64_t kForwardBytes = 1 << 20;    // waiting for an owner that does not read
+constexpr int kWorkerSocket = 3;                 // in a worker that was started by exec
+constexpr std::size_t kPumpBytes = 256 << 10;    // of one pipe, until the others have their turn
+constexpr std::size_t kChattyBytes = 32 << 10;   // less than this at a time: rather wait a little
+constexpr std::int64_t kForwardBytes = 1 << 20;  // waiting for an owner that does not read
 constexpr int kOrdersAtOnce = 32;
 constexpr std::size_t kThreadsTold = 64;
 constexpr std::size_t kTextBytes = 8 << 10;
@@ -51,35 +49,6 @@ constexpr std::chrono::milliseconds kOrphanLook = 100ms;
 constexpr std::chrono::milliseconds kPipePause = 1ms;
 /// With more than one thread the kernel may give SIGCHLD to another one, where it is lost.
 constexpr std::chrono::milliseconds kReapWithThreads = 20ms;
-
-template <class Function>
-Function* find_function(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
-}
-
-/// OpenMP of whatever library the program has; nothing without one.
-void set_openmp_threads(int count) {
-  if (auto* set = find_function<void(int)>("omp_set_num_threads")) set(count);
-}
-
-/// The threads that would be missing in a forked child. OpenBLAS's can be stopped and come back
-/// when they are needed. A thread that has just been joined is listed for a moment longer.
-std::vector<std::string> threads_before_fork() {
-  auto names = other_threads();
-  if (names.empty()) return names;
-  if (auto* stop = find_function<int()>("blas_thread_shutdown_")) stop();
-  for (int i = 0; i < 50 && !(names = other_threads()).empty(); ++i) ::poll(nullptr, 0, 1);
-  return names;
-}
-
-std::string threads_text(const std::vector<std::string>& threads) {
-  std::string text =
-      std::to_string(threads.size()) + " other thread" + (threads.size() == 1 ? "" : "s") + " (";
-  for (std::size_t i = 0; i < threads.size() && i < 8; ++i) text += (i ? ", " : "") + threads[i];
-  return text + (threads.size() > 8 ? ", …" : "") +
-         ") run before workers are forked: start threads after troupe::init, and none in preloaded "
-         "functions; link OpenBLAS's OpenMP build instead of its pthread build";
-}
 
 /// What others have written may be longer than a frame.
 std::string cut(std::string text) {
@@ -139,36 +108,15 @@ class OwnerWatch {
   std::thread thread_;
 };
 
-/// Both ends of the pipes for a new worker's standard output and error.
-struct NewPipes {
-  Fd out, out_end;  // we read the first, the worker writes into the second
-  Fd error, error_end;
-};
-
-Result<NewPipes> new_pipes() {
-  int out[2], error[2];
-  if (::pipe2(out, O_CLOEXEC) != 0) return system_error("pipe");
-  NewPipes pipes{.out = Fd(out[0]), .out_end = Fd(out[1]), .error = {}, .error_end = {}};
-  if (::pipe2(error, O_CLOEXEC) != 0) return system_error("pipe");
-  pipes.error = Fd(error[0]);
-  pipes.error_end = Fd(error[1]);
-  for (const Fd* fd : {&pipes.out, &pipes.error}) ::fcntl(fd->value(), F_SETFL, O_NONBLOCK);
-  return pipes;
-}
-
-/// One of a worker's two outputs.
-struct Pipe {
-  Fd fd;
-  LogFile file;
-  Stream stream;
-  std::string unfinished_line = {};
-  std::int64_t not_forwarded_bytes = 0;
-};
-
 struct Worker {
   pid_t pid = 0;
-  bool forward = false;
-  std::array<Pipe, 2> outputs;
+  std::array<WorkerOutput, 2> outputs;
+};
+
+/// What a new worker gets beside its WorkerStart.
+struct Inherited {
+  std::vector<Fd> sockets = {};  // control and line
+  Fd out, error;
 };
 
 class Server {
@@ -185,21 +133,17 @@ class Server {
   void handle(SignalOrder& order, Frame& frame);
 
   void prepare();
+  WorkerOutput output_of(const WorkerStart& start, Stream stream, Fd pipe);
   Result<pid_t> start(const WorkerStart& start, Frame& frame);
-  Result<pid_t> fork_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes);
-  Result<pid_t> exec_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes);
-  [[noreturn]] void become_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes);
+  Result<pid_t> fork_worker(const WorkerStart& start, Inherited& inherited);
+  Result<pid_t> exec_worker(const WorkerStart& start, Inherited& inherited);
+  [[noreturn]] void become_worker(const WorkerStart& start, Inherited& inherited);
 
   void reap();
   void finish(std::uint64_t lease, int status, const rusage& usage);
   void kill_orphans();
   std::optional<std::uint64_t> lease_of(pid_t pid) const;
   [[noreturn]] void end();
-
-  /// Takes what is there, at most about `budget` bytes; returns how much it was.
-  std::size_t pump(std::uint64_t lease, Worker& worker, Pipe& pipe, std::size_t budget);
-  void forward(std::uint64_t lease, Pipe& pipe, std::string_view bytes);
-  void forward_last_line(std::uint64_t lease, Pipe& pipe);
 
   WorkerBody body_;
   pid_t pid_ = ::getpid();
@@ -218,7 +162,6 @@ class Server {
   bool look_for_orphans_ = false;
   bool pause_pipes_ = false;
   Outbox outbox_;
-  std::array<char, kReadBytes> buffer_;
 };
 
 Server::Server(int socket, WorkerBody body)
@@ -264,7 +207,7 @@ void Server::wait_and_serve() {
   if (!pause)
     for (const auto& [lease, worker] : workers_)
       for (std::size_t i = 0; i < worker.outputs.size(); ++i)
-        if (const Fd& fd = worker.outputs[i].fd) {
+        if (const Fd& fd = worker.outputs[i].pipe()) {
           entries.push_back({fd.value(), POLLIN, 0});
           pipes.emplace_back(lease, i);
         }
@@ -284,10 +227,10 @@ void Server::wait_and_serve() {
     const auto [lease, output] = pipes[i];
     const auto at = workers_.find(lease);
     if (entries[first_pipe + i].revents != 0 && at != workers_.end())
-      pumped_bytes += pump(lease, at->second, at->second.outputs[output], kPumpBytes);
+      pumped_bytes += at->second.outputs[output].pump(kPumpBytes);
   }
   // Else a worker that prints line by line would have us wake up for each line.
-  pause_pipes_ = pumped_bytes > 0 && pumped_bytes < kReadBytes;
+  pause_pipes_ = pumped_bytes > 0 && pumped_bytes < kChattyBytes;
 }
 
 void Server::take_orders() {
@@ -360,38 +303,58 @@ Result<pid_t> Server::start(const WorkerStart& start, Frame& frame) {
   prepare();
   if (strict_ && !threads_.empty()) return make_error(Errc::refused, threads_text(threads_));
 
-  auto pipes = new_pipes();
-  if (!pipes) return pipes.error();
-  auto pid = threads_.empty() ? fork_worker(start, frame.fds, *pipes)
-                              : exec_worker(start, frame.fds, *pipes);
-  if (!pid) return pid;
-  const std::filesystem::path folder = start.directory;
+  auto out = output_pipe();
+  if (!out) return out.error();
+  auto error = output_pipe();
+  if (!error) return error.error();
+  Inherited inherited{.sockets = std::move(frame.fds),
+                      .out = std::move(out->second),
+                      .error = std::move(error->second)};
+  // In the table before the fork: the child closes all that is in there.
+  Worker& worker =
+      workers_
+          .emplace(start.lease,
+                   Worker{.outputs = {output_of(start, Stream::out, std::move(out->first)),
+                                      output_of(start, Stream::error, std::move(error->first))}})
+          .first->second;
+  auto pid = threads_.empty() ? fork_worker(start, inherited) : exec_worker(start, inherited);
+  if (!pid) {
+    workers_.erase(start.lease);
+    return pid;
+  }
+  worker.pid = *pid;
   leases_.emplace(*pid, start.lease);
-  workers_.emplace(
-      start.lease,
-      Worker{*pid,
-             start.forward_output,
-             {Pipe{std::move(pipes->out), LogFile(folder / "stdout"), Stream::out},
-              Pipe{std::move(pipes->error), LogFile(folder / "stderr"), Stream::error}}});
   return pid;
 }
 
-Result<pid_t> Server::fork_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes) {
+WorkerOutput Server::output_of(const WorkerStart& start, Stream stream, Fd pipe) {
+  WorkerOutput::Forward forward;
+  if (start.forward_output)
+    forward = [this, lease = start.lease, stream](std::string lines) {
+      if (outbox_.bytes() > kForwardBytes) return false;
+      send(Output{lease, stream, std::move(lines)});
+      return true;
+    };
+  const char* name = stream == Stream::out ? "stdout" : "stderr";
+  return WorkerOutput(std::move(pipe), std::filesystem::path(start.directory) / name,
+                      std::move(forward));
+}
+
+Result<pid_t> Server::fork_worker(const WorkerStart& start, Inherited& inherited) {
   const pid_t pid = ::fork();
   if (pid < 0) return system_error("fork");
-  if (pid == 0) become_worker(start, fds, pipes);
+  if (pid == 0) become_worker(start, inherited);
   ::setpgid(pid, pid);  // here too: a signal to the group may come before the child has run
   return pid;
 }
 
-void Server::become_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes) {
+void Server::become_worker(const WorkerStart& start, Inherited& inherited) {
   die_with(pid_);
   ::setpgid(0, 0);
-  ::dup2(pipes.out_end.value(), STDOUT_FILENO);
-  ::dup2(pipes.error_end.value(), STDERR_FILENO);
-  pipes = {};
-  Fd control = std::move(fds[0]);
-  Fd line = std::move(fds[1]);
+  ::dup2(inherited.out.value(), STDOUT_FILENO);
+  ::dup2(inherited.error.value(), STDERR_FILENO);
+  inherited.out.reset();
+  inherited.error.reset();
   socket_.reset();
   owner_.reset();
   signals_.reset();
@@ -404,17 +367,17 @@ void Server::become_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPi
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  run_worker(start, std::move(control), std::move(line), body_);
+  run_worker(start, std::move(inherited.sockets[0]), std::move(inherited.sockets[1]), body_);
 }
 
-Result<pid_t> Server::exec_worker(const WorkerStart& start, std::vector<Fd>& fds, NewPipes& pipes) {
+Result<pid_t> Server::exec_worker(const WorkerStart& start, Inherited& inherited) {
   auto sockets = socket_pair(SOCK_SEQPACKET);
   if (!sockets) return sockets.error();
   FrameWriter settings, worker;
   settings.number(static_cast<std::uint64_t>(pid_)).texts_by_name(parameters());
   write_worker_start(worker, start);
   for (auto sent : {send_frame(sockets->first.value(), settings.take()),
-                    send_frame(sockets->first.value(), worker.take(), fds)})
+                    send_frame(sockets->first.value(), worker.take(), inherited.sockets)})
     if (!sent) return sent.error();
   SpawnOptions options;
   options.arguments = {"troupe-worker"};
@@ -422,8 +385,8 @@ Result<pid_t> Server::exec_worker(const WorkerStart& start, std::vector<Fd>& fds
   options.environment[kRoleVariable] = "worker";
   options.environment[kFdVariable] = std::to_string(kWorkerSocket);
   options.environment[kLeaseVariable] = lease_text(name_, start.lease);
-  options.descriptors = {{pipes.out_end.value(), STDOUT_FILENO},
-                         {pipes.error_end.value(), STDERR_FILENO},
+  options.descriptors = {{inherited.out.value(), STDOUT_FILENO},
+                         {inherited.error.value(), STDERR_FILENO},
                          {sockets->second.value(), kWorkerSocket}};
   return spawn(options);
 }
@@ -452,11 +415,7 @@ void Server::reap() {
 void Server::finish(std::uint64_t lease, int status, const rusage& usage) {
   const auto at = workers_.find(lease);
   Worker& worker = at->second;
-  for (Pipe& pipe : worker.outputs) {
-    // What is in the pipe now; a child that holds the other end is not waited for.
-    pump(lease, worker, pipe, kLastOutputBytes);
-    if (worker.forward) forward_last_line(lease, pipe);
-  }
+  for (WorkerOutput& output : worker.outputs) output.finish();
   const auto time = [](const timeval& value) {
     return std::chrono::seconds(value.tv_sec) + std::chrono::microseconds(value.tv_usec);
   };
@@ -513,53 +472,9 @@ void Server::end() {
     if (std::chrono::steady_clock::now() > deadline) ::_exit(1);
     ::poll(nullptr, 0, 1);
   }
-  for (auto& [lease, worker] : workers_) {
-    worker.forward = false;
-    for (Pipe& pipe : worker.outputs) pump(lease, worker, pipe, kLastOutputBytes);
-  }
+  for (auto& [lease, worker] : workers_)
+    for (WorkerOutput& output : worker.outputs) output.finish();
   ::_exit(0);
-}
-
-std::size_t Server::pump(std::uint64_t lease, Worker& worker, Pipe& pipe, std::size_t budget) {
-  std::size_t done = 0;
-  while (pipe.fd && done < budget) {
-    const ssize_t size = ::read(pipe.fd.value(), buffer_.data(), buffer_.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0 && errno == EAGAIN) break;
-    if (size <= 0) {
-      pipe.fd.reset();
-      break;
-    }
-    const std::string_view bytes(buffer_.data(), static_cast<std::size_t>(size));
-    pipe.file.write(bytes);
-    if (worker.forward) forward(lease, pipe, bytes);
-    done += bytes.size();
-  }
-  return done;
-}
-
-void Server::forward(std::uint64_t lease, Pipe& pipe, std::string_view bytes) {
-  std::string& text = pipe.unfinished_line;
-  text += bytes;
-  const auto line_end = text.rfind('\n');
-  const std::size_t count = line_end != text.npos      ? line_end + 1
-                            : text.size() > kLineBytes ? text.size()
-                                                       : 0;
-  if (count == 0) return;
-  if (outbox_.bytes() > kForwardBytes) {
-    pipe.not_forwarded_bytes += static_cast<std::int64_t>(count);
-  } else {
-    if (pipe.not_forwarded_bytes > 0)
-      send(Output{lease, pipe.stream,
-                  "[troupe: " + std::to_string(std::exchange(pipe.not_forwarded_bytes, 0)) +
-                      " bytes are in the file only]\n"});
-    send(Output{lease, pipe.stream, text.substr(0, count)});
-  }
-  text.erase(0, count);
-}
-
-void Server::forward_last_line(std::uint64_t lease, Pipe& pipe) {
-  if (!pipe.unfinished_line.empty()) forward(lease, pipe, "\n");
 }
 
 }  // namespace

@@ -13,13 +13,14 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <mutex>
-#include <set>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -77,8 +78,9 @@ void say(const Fd& fd, std::string_view text) {
 }
 
 std::string content(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(in), {});
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return std::move(text).str();
 }
 
 std::vector<pid_t> marked_processes(const std::string& mark) {
@@ -105,8 +107,7 @@ std::string shared_data() {
   note_load("shared");
   if (parameter("preload") == "abort") std::abort();
   if (parameter("preload") == "hang") {
-    // tidy: shell: users do that
-    static_cast<void>(std::system("sleep 600 &"));
+    if (::fork() == 0) ::execlp("sleep", "sleep", "600", nullptr);
     ::pause();
   }
   if (parameter("preload") == "thread") std::thread([] { ::pause(); }).detach();
@@ -190,9 +191,10 @@ int worker_body(const WorkerStart& start, Fd control, Fd line) {
   }
   if (what == "print") {
     const auto bytes = std::atoll(start.environment.at("BYTES").c_str());
-    const std::string text(99, 'x');
+    std::string lines;
+    for (int i = 0; i < 100; ++i) lines += std::string(99, 'x') + "\n";
     std::printf("first line\n");
-    for (long long done = 0; done < bytes; done += 100) std::printf("%s\n", text.c_str());
+    for (long long done = 0; done < bytes; done += 10000) std::fputs(lines.c_str(), stdout);
     std::fprintf(stderr, "to standard error\n");
     std::printf("last line\n");
     std::printf("unfinished");
@@ -320,6 +322,18 @@ constexpr int kReport = 3;  // the socket to the test
   ::_exit(0);
 }
 
+/// A process that the user has forked holds our end of the zygote's socket.
+[[noreturn]] void drive_with_fork() {
+  Owner owner;
+  const Fd control = owner.start({.lease = 1, .entry = "grandchildren"});
+  if (read_bytes(control, 5).size() != 5) ::_exit(1);
+  const pid_t fork = ::fork();
+  if (fork == 0) pause_forever();
+  say(Fd(kReport), std::string_view(reinterpret_cast<const char*>(&fork), sizeof fork));
+  pause_forever();
+  ::_exit(0);
+}
+
 [[noreturn]] void drive_preload() {
   set_parameters({{"preload", "hang"}, {"loads", std::getenv("LOADS")}});
   Owner owner;
@@ -421,6 +435,7 @@ void before_tests(int&, char**) {
   const char* driver = std::getenv(kDriver);
   if (!driver) return;
   if (std::string_view(driver) == "grandchildren") drive_grandchildren();
+  if (std::string_view(driver) == "with a fork") drive_with_fork();
   if (std::string_view(driver) == "preload") drive_preload();
   if (std::string_view(driver) == "until interrupted") drive_until_interrupted();
   if (std::string_view(driver) == "many") drive_many();
@@ -581,6 +596,28 @@ TEST_CASE("zygote: SIGKILL of the driver while a preload function runs leaves no
   CHECK(nothing_left(driver.mark));
 }
 
+TEST_CASE("zygote: a process that the driver has forked does not keep a killed driver's workers") {
+  Driver driver("with a fork");
+  pid_t fork = 0;
+  const std::string told = read_bytes(driver.report, sizeof fork);
+  REQUIRE(told.size() == sizeof fork);
+  std::memcpy(&fork, told.data(), sizeof fork);
+  driver.process.signal(SIGKILL);
+  CHECK(eventually(2s, [&] { return marked_processes(driver.mark) == std::vector<pid_t>{fork}; }));
+  ::kill(fork, SIGKILL);
+  CHECK(nothing_left(driver.mark));
+}
+
+TEST_CASE("zygote: one that does not answer any more is killed, and all it had started" *
+          doctest::test_suite("slow")) {
+  Owner owner;
+  const Fd control = owner.start({.lease = 1, .entry = "grandchildren"});
+  REQUIRE(read_bytes(control, 5).size() == 5);
+  ::kill(owner.zygote->pid(), SIGSTOP);
+  owner.zygote.reset();
+  CHECK(nothing_left(owner.mark, 0ms));
+}
+
 TEST_CASE("zygote: SIGINT to the driver's process group does not reach the workers") {
   Driver driver("until interrupted");
   REQUIRE(read_bytes(driver.report, 1) == "r");
@@ -630,7 +667,7 @@ TEST_CASE("zygote: forking stays quick while others print without end") {
 TEST_CASE("zygote: output is forwarded in whole lines when it is asked for, the rest at the end") {
   Owner owner;
   const Fd control = owner.start(
-      {.lease = 1, .entry = "print", .environment = {{"BYTES", "1000"}}, .forward_output = true});
+      {.lease = 1, .entry = "print", .environment = {{"BYTES", "100000"}}, .forward_output = true});
   REQUIRE(owner.wait<Exited>(1));
   std::map<Stream, std::string> lines;
   while (auto output = owner.wait<Output>(1, 0ms)) {

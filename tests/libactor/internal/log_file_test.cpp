@@ -1,8 +1,9 @@
 #include "libactor/internal/log_file.hpp"
 
+#include "tests/support/temp_folder.hpp"
+
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 
@@ -10,16 +11,6 @@ using namespace troupe::internal;
 namespace fs = std::filesystem;
 
 namespace {
-
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "log_file_XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()));
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-};
 
 std::string content(const fs::path& path) {
   std::ifstream in(path);
@@ -30,8 +21,8 @@ std::string content(const fs::path& path) {
 
 TEST_CASE(
     "log file: a full one becomes .1, both end with a whole line, the newest lines are kept") {
-  Folder folder;
-  const fs::path path = folder.path / "stdout";
+  const troupe::test::TempFolder folder;
+  const fs::path path = folder.path() / "stdout";
   LogFile log(path, 100);
   for (int i = 0; i < 1000; ++i) log.write("line " + std::to_string(i) + "\n");
   CHECK(fs::file_size(path) <= 100);
@@ -43,8 +34,8 @@ TEST_CASE(
 }
 
 TEST_CASE("log file: one write of many times the limit stays within it and keeps the end") {
-  Folder folder;
-  const fs::path path = folder.path / "stdout";
+  const troupe::test::TempFolder folder;
+  const fs::path path = folder.path() / "stdout";
   LogFile log(path, 100);
   log.write(std::string(1234, 'x') + "end\n");
   CHECK(fs::file_size(path) <= 100);
@@ -53,8 +44,8 @@ TEST_CASE("log file: one write of many times the limit stays within it and keeps
 }
 
 TEST_CASE("log file: one that exists is appended to, and counts") {
-  Folder folder;
-  const fs::path path = folder.path / "stdout";
+  const troupe::test::TempFolder folder;
+  const fs::path path = folder.path() / "stdout";
   LogFile(path, 20).write("before\n");
   CHECK(content(path) == "before\n");
   LogFile(path, 20).write("after a restart\n");
@@ -63,11 +54,23 @@ TEST_CASE("log file: one that exists is appended to, and counts") {
 }
 
 TEST_CASE("log file: a folder that is gone costs lines, and a note says how many bytes") {
-  Folder folder;
-  const fs::path path = folder.path / "trial" / "stdout";
+  const troupe::test::TempFolder folder;
+  const fs::path path = folder.path() / "trial" / "stdout";
   LogFile log(path, 1000);
   log.write("lost\n");
-  fs::create_directory(folder.path / "trial");
+  fs::create_directory(folder.path() / "trial");
   log.write("kept\n");
   CHECK(content(path) == "[troupe: the disk did not take 5 bytes here]\nkept\n");
+}
+
+TEST_CASE("log file: a full disk costs what it does not take, and the log goes on when it can") {
+  const troupe::test::TempFolder folder;
+  const fs::path path = folder.path() / "stdout";
+  fs::create_symlink("/dev/full", path);
+  LogFile log(path, 1000);
+  log.write("lost\n");
+  log.write(std::string(5000, 'x'));
+  fs::remove(path);
+  log.write("kept\n");
+  CHECK(content(path) == "[troupe: the disk did not take 5005 bytes here]\nkept\n");
 }
