@@ -218,8 +218,7 @@ void Server::wait_and_serve() {
                                            : -1ms;
   if (::poll(entries.data(), entries.size(), static_cast<int>(timeout.count())) < 0) return;
   if ((entries[0].revents & (POLLHUP | POLLERR)) != 0 || entries[1].revents != 0) end();
-  if (entries[2].revents != 0 || signals_get_lost) reap();
-  if (look_for_orphans_ && !pause) kill_orphans();
+  if (entries[2].revents != 0 || signals_get_lost || (look_for_orphans_ && !pause)) reap();
   if (entries[0].revents != 0) take_orders();
 
   std::size_t pumped_bytes = 0;
@@ -395,7 +394,7 @@ void Server::reap() {
   signalfd_siginfo ignored;
   while (::read(signals_.value(), &ignored, sizeof ignored) > 0) {
   }
-  bool reaped = false;
+  bool look = look_for_orphans_;
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
@@ -406,10 +405,10 @@ void Server::reap() {
     int status = 0;
     rusage usage{};
     ::wait4(pid, &status, 0, &usage);
-    reaped = true;
+    look = true;
     if (at != leases_.end()) finish(at->second, status, usage);
   }
-  if (reaped) kill_orphans();
+  if (look) kill_orphans();
 }
 
 void Server::finish(std::uint64_t lease, int status, const rusage& usage) {
@@ -429,9 +428,9 @@ void Server::finish(std::uint64_t lease, int status, const rusage& usage) {
 }
 
 /// Processes whose parent has ended become children of the zygote, the subreaper. Those of an ended
-/// worker are killed; their own children then come to us, and are met when the killed ones are
-/// reaped. One that shows no lease (its user has emptied the environment, or it is just between
-/// fork and exec) is looked at again, and killed when no worker is left that it could belong to.
+/// worker are killed; their own children then come to us, so there is another look. One that shows
+/// no lease (its user has emptied the environment, or it is just between fork and exec) is looked
+/// at again too, and killed when no worker is left that it could belong to.
 void Server::kill_orphans() {
   look_for_orphans_ = false;
   for (const pid_t child : children_of_this_process()) {
@@ -440,10 +439,8 @@ void Server::kill_orphans() {
     const bool of_ours =
         lease ? *lease == 0 || workers_.contains(*lease) : leases_.contains(::getpgid(child));
     if (of_ours) continue;
-    if (lease || workers_.empty())
-      ::kill(child, SIGKILL);
-    else
-      look_for_orphans_ = true;
+    look_for_orphans_ = true;
+    if (lease || workers_.empty()) ::kill(child, SIGKILL);
   }
 }
 
