@@ -13,6 +13,13 @@
 
 namespace troupe::tune {
 
+Value::Value() = default;
+Value::Value(const Value& other) = default;
+Value::Value(Value&& other) noexcept = default;
+Value& Value::operator=(const Value& other) = default;
+Value& Value::operator=(Value&& other) noexcept = default;
+Value::~Value() = default;
+
 std::string_view Value::type_name() const {
   constexpr std::string_view kNames[] = {"nothing", "bool", "int64", "double", "text", "list"};
   return kNames[data_.index()];

@@ -24,18 +24,22 @@ class Value {
  public:
   using List = std::vector<Value>;
 
-  Value() = default;  ///< nothing: JSON's null
+  Value();  ///< nothing: JSON's null
+  // In the .cpp: inlined, they draw false -Wmaybe-uninitialized from g++ 12 in the user's code.
+  Value(const Value& other);
+  Value(Value&& other) noexcept;
+  Value& operator=(const Value& other);
+  Value& operator=(Value&& other) noexcept;
+  ~Value();
+
   template <std::same_as<bool> B>
   Value(B value) : data_(value) {}  // a template, or every pointer would become `true`
   /// An unsigned number above int64's range becomes a double: asked for as an int64 it is refused,
   /// not wrong.
   template <std::integral I>
-  requires(!std::same_as<I, bool>) Value(I value) {
-    if (std::in_range<std::int64_t>(value))
-      data_ = static_cast<std::int64_t>(value);
-    else
-      data_ = static_cast<double>(value);
-  }
+  requires(!std::same_as<I, bool>) Value(I value)
+      : data_(std::in_range<std::int64_t>(value) ? Data(static_cast<std::int64_t>(value))
+                                                 : Data(static_cast<double>(value))) {}
   template <std::floating_point F>
   Value(F value) : data_(static_cast<double>(value)) {}
   Value(const char* text) : data_(std::string(text)) {}
@@ -71,7 +75,9 @@ class Value {
   bool operator==(const Value& other) const;
 
  private:
-  std::variant<std::monostate, bool, std::int64_t, double, std::string, List> data_;
+  using Data = std::variant<std::monostate, bool, std::int64_t, double, std::string, List>;
+
+  Data data_;
 };
 
 /// A list inside braces, where `{2, 2}` alone would be read as something else: `tune::list({2, 2,

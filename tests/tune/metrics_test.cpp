@@ -30,6 +30,16 @@ TEST_CASE("metrics: nested braces are flattened in the order of telling") {
   CHECK(metrics.find("loss") == nullptr);
 }
 
+TEST_CASE("metrics: braces as an argument or a result are read as they look") {
+  const auto size = [](const Metrics& metrics) { return metrics.size(); };
+  const auto returned = [](double loss) -> Metrics { return {{"loss", loss}}; };
+  CHECK(size({}) == 0);
+  CHECK(size({{"loss", 0.5}}) == 1);
+  CHECK(size({{"a", "b"}}) == 1);
+  CHECK(size({{"a", "b"}, {"c", "d"}}) == 2);
+  CHECK(returned(0.25).number("loss") == 0.25);
+}
+
 TEST_CASE("metrics: set replaces in place or appends") {
   Metrics metrics = {{"a", 1}, {"b", 2}};
   metrics.set("a", 3);

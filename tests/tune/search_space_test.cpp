@@ -1,5 +1,7 @@
 #include "tune/search_space.hpp"
 
+#include "tune/stopper.hpp"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -83,6 +85,25 @@ TEST_CASE("search space: all forms of braces are read as they look") {
   CHECK(space.variables() == std::vector<std::string>{"augment/crop", "batch_size", "blocks",
                                                       "grid", "lr", "mixed", "one/x", "space/k",
                                                       "twice", "words"});
+}
+
+TEST_CASE("search space: it stands in options beside the others, as users write it") {
+  struct Options {
+    SearchSpace config = {};
+    Stop stop = {};
+    std::vector<Config> points_to_evaluate = {};
+  };
+  const auto kept = [](const Options& options) { return options; };
+  CHECK(kept({}).config.empty());
+  CHECK(kept({.config = {{"lr", grid_search({1e-3, 1e-2})}}}).config.items().size() == 1);
+  CHECK(kept({.config = {{"a", "b"}}}).config.spec() == R"({"a":{"constant":"b"}})");
+  CHECK(kept({.config = {{"a", "b"}, {"c", "d"}}}).config.items().size() == 2);
+  CHECK(kept({.config = {{"a", {{"b", "c"}}}}}).config.items()[0].key == "a/b");
+  CHECK(kept({.config = Config{{"a", 1}}}).config.items().size() == 1);
+  CHECK(kept({.stop = {{"training_iteration", 20}}}).stop.criteria().size() == 1);
+  const Options points = kept({.points_to_evaluate = {{{"x", 1}}, {{"x", 2}, {"y", "z"}}}});
+  REQUIRE(points.points_to_evaluate.size() == 2);
+  CHECK(points.points_to_evaluate[1] == Config{{"x", 2}, {"y", "z"}});
 }
 
 TEST_CASE("search space: a mistake is told with key, domain and way out") {
