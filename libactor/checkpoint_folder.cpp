@@ -90,6 +90,15 @@ Result<void> remove_checkpoint(const std::filesystem::path& folder) {
   return {};
 }
 
+Result<void> remove_checkpoints(const std::filesystem::path& trial_folder) {
+  const auto names = folders_in(trial_folder);
+  if (!names) return names.error();
+  for (const auto& name : *names)
+    if (name.starts_with("checkpoint_"))
+      if (auto gone = remove_checkpoint(trial_folder / name); !gone) return gone;
+  return {};
+}
+
 Result<void> clean_checkpoints(const std::filesystem::path& trial_folder) {
   const auto names = folders_in(trial_folder);
   if (!names) return names.error();

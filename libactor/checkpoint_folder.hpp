@@ -24,6 +24,10 @@ CheckpointScan newest_valid_checkpoint(const std::filesystem::path& trial_folder
 /// Removes a checkpoint: renamed out of sight first, so that a crash leaves it whole or gone.
 Result<void> remove_checkpoint(const std::filesystem::path& folder);
 
+/// Removes every checkpoint of a trial that starts from its beginning: the folders named
+/// "checkpoint_…".
+Result<void> remove_checkpoints(const std::filesystem::path& trial_folder);
+
 /// Removes what killed processes left: unfinished checkpoints of writers that are gone, and
 /// checkpoints whose removal was cut short. Call before a trial starts; what a living writer has
 /// in hand stays.

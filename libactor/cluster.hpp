@@ -35,6 +35,10 @@ class Cluster {
   std::vector<NodeInfo> nodes() const;
   Resources total() const;
 
+  /// out_of_resources when no machine could ever grant this; names the resource, the amount and the
+  /// most there is.
+  Result<void> could_grant(const Resources& wanted) const;
+
   /// A text that every worker started from now on, and every function in `preloaded`, can read by
   /// `parameter(name)`: a data folder, for example. At most 4 KiB in all.
   Result<void> set_parameter(std::string_view name, std::string_view value);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "libactor/cluster.hpp"
-#include "libactor/resources.hpp"
 #include "libactor/result.hpp"
 
 #include <optional>
@@ -13,8 +12,9 @@ struct InitOptions {
   std::string address =
       {};  ///< of a cluster to join; empty: TROUPE_ADDRESS, else a cluster of this machine
   std::string token_file = {};
-  std::optional<Resources> resources = {};  ///< pretend to have these instead of what is found
-  bool strict = false;  ///< a thread before `init` is an error instead of a warning
+  std::optional<double> cpus = {};  ///< pretend to have so many, instead of what is found
+  std::optional<int> gpus = {};     ///< the same; devices that are not there are only counted
+  bool strict = false;              ///< a thread before `init` is an error instead of a warning
 };
 
 /// Must come first in `main`. In a worker process it serves its entry and never returns; else it

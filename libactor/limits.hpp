@@ -58,7 +58,8 @@ inline constexpr int kConnections = 256;         ///< unauthenticated connection
 
 // --- counts ---------------------------------------------------------------------------------
 
-inline constexpr int kActorThreads = 2;    ///< CAF's threads in a worker; the driver has 4
+inline constexpr int kActorThreads = 2;    ///< CAF's threads in a worker
+inline constexpr int kDriverThreads = 4;   ///< and in a driver
 inline constexpr int kPendingTrials = 16;  ///< trials that are made ahead of free resources
 inline constexpr int kMessageDepth = 16;   ///< messages nested in messages
 

@@ -6,6 +6,7 @@
 #include "tune/analysis.hpp"
 #include "tune/callback.hpp"
 #include "tune/reporter.hpp"
+#include "tune/resume.hpp"
 #include "tune/scheduler.hpp"
 #include "tune/search_space.hpp"
 #include "tune/searcher.hpp"
@@ -21,16 +22,6 @@
 #include <vector>
 
 namespace troupe::tune {
-
-/// What becomes of an experiment of this name that is already there.
-enum class Resume {
-  no,            ///< an error when there is one: two runs never share a folder
-  yes,           ///< go on; an error when there is none
-  automatic,     ///< go on if there is something to go on with, else start: what batch systems need
-  errored_only,  ///< finished and unfinished trials stay as they are; trials in ERROR go on from
-                 ///< their checkpoints
-  restart_errored,  ///< like `yes`, and trials in ERROR start again from the beginning
-};
 
 /// How a trial is kept apart from others.
 enum class Isolation {

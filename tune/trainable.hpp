@@ -82,12 +82,18 @@ struct TrainableSpec {
 
 namespace internal {
 
-int serve_class(Worker& worker, std::unique_ptr<Trainable> (*make)());
+int serve_class(Worker& worker, std::unique_ptr<Trainable> (*make)(), bool can_save);
 int serve_function(Worker& worker, void (*body)(Session&, const Config&));
+
+/// Whether T overrides `save_checkpoint`: only then there is something to save.
+template <class T>
+inline constexpr bool can_save =
+    !std::is_same_v<decltype(&T::save_checkpoint), void (Trainable::*)(CheckpointWriter&)>;
 
 template <class T>
 int serve(Worker& worker) {
-  return serve_class(worker, []() -> std::unique_ptr<Trainable> { return std::make_unique<T>(); });
+  return serve_class(
+      worker, []() -> std::unique_ptr<Trainable> { return std::make_unique<T>(); }, can_save<T>);
 }
 
 template <auto Function>

@@ -14,6 +14,19 @@ enum class TrialState { pending, running, paused, terminated, error };
 /// "PENDING", "RUNNING", …
 std::string_view name_of(TrialState state);
 
+/// A trial's state and the only arrows between states: PENDING → RUNNING → {PAUSED, TERMINATED,
+/// ERROR, PENDING}, PAUSED → {PENDING, TERMINATED}, PENDING → {TERMINATED, ERROR}; ERROR → PENDING
+/// by a resume only.
+class TrialStatus {
+ public:
+  TrialState state() const { return state_; }
+  bool finished() const { return state_ == TrialState::terminated || state_ == TrialState::error; }
+  void become(TrialState next);
+
+ private:
+  TrialState state_ = TrialState::pending;
+};
+
 /// One row of the status table and of the analysis: what is known of a trial at one moment.
 struct TrialSnapshot {
   std::string id = {};         ///< "a1b2c_00003"

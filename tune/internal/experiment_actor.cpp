@@ -1,0 +1,505 @@
+#include "tune/internal/experiment_actor.hpp"
+
+#include "libactor/checkpoint_folder.hpp"
+#include "libactor/limits.hpp"
+#include "libactor/log.hpp"
+#include "tune/internal/host_memory.hpp"
+#include "tune/internal/journal_disk.hpp"
+#include "tune/internal/scheduler_actor.hpp"
+#include "tune/internal/wire.hpp"
+#include "tune/naming.hpp"
+
+#include <caf/all.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+
+namespace troupe::tune::internal {
+namespace {
+
+/// So many deaths of the scheduler without one answer between them: it will not get better.
+constexpr int kSchedulerTries = 3;
+constexpr std::chrono::milliseconds kTick{250};
+
+Resources times(const Resources& one, std::int64_t count) {
+  Resources all{.cpus = Amount::of_parts(one.cpus.parts() * count),
+                .memory_bytes = one.memory_bytes * count};
+  if (one.gpus) all.gpus = Amount::of_parts(one.gpus->parts() * count);
+  for (const auto& [name, amount] : one.custom)
+    all.custom[name] = Amount::of_parts(amount.parts() * count);
+  return all;
+}
+
+/// What a trial printed, each line with the trial before it.
+void print_output(const std::string& trial_id, const std::string& lines) {
+  std::string text;
+  for (std::size_t at = 0; at < lines.size();) {
+    const auto end = std::min(lines.find('\n', at), lines.size());
+    text += "(" + trial_id + ") " + lines.substr(at, end - at) + "\n";
+    at = end + 1;
+  }
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void ExperimentActor::begin(Self* self, std::shared_ptr<ExperimentPlan> plan) {
+  self_ = self;
+  plan_ = std::move(plan);
+  begun_ = clock_.now();
+  supervisor_ = spawn_supervisor(*plan_->cluster, caf::actor_cast<caf::actor>(self));
+  syncer_ = std::make_unique<Syncer>([journal = plan_->journal.get()] { return journal->sync(); });
+  spawn_scheduler();
+  for_callbacks([&](Callback& callback) { callback.on_experiment_begin(plan_->info); });
+  next_report_ = begun_ + (plan_->reporter ? plan_->reporter->period() : limits::kStatus);
+}
+
+caf::behavior ExperimentActor::behavior() {
+  self_->set_down_handler([this](const caf::down_msg& down) {
+    if (down.source == scheduler_.address()) on_scheduler_down();
+  });
+  self_->set_exception_handler([this](std::exception_ptr& caught) -> caf::error {
+    const auto result = fence(Errc::bad_request, [&] { std::rethrow_exception(caught); });
+    log_error("experiment: an exception in a handler, a bug of ours: " + describe(result.error()));
+    finish(result.error());
+    return result.error();
+  });
+  tick_every(kTick, caf::actor_cast<caf::actor>(self_), caf::make_message(tick_atom_v));
+  return {
+      [this](begin_atom) {
+        plan_->core->begin(clock_.now());
+        run_commands();
+      },
+      [this](const ChildEvent& event) { on_child(event); },
+      [this](const TrialReady& ready) {
+        plan_->core->on_ready(ready, clock_.now());
+        run_commands();
+      },
+      [this](const TrialReport& report) -> caf::result<TrialOrder> {
+        auto promise = self_->make_response_promise();
+        auto row = std::make_shared<Row>();
+        auto values = decode_metrics(report.row);
+        if (!values) {
+          promise.deliver(values.error());
+          return promise;
+        }
+        row->bytes = report.row;
+        row->values = std::move(*values);
+        reports_[report.trial] = promise;
+        plan_->core->on_report(report, std::move(row), clock_.now());
+        run_commands();
+        return promise;
+      },
+      [this](const TrialSaved& saved) -> caf::result<std::int64_t> {
+        auto promise = self_->make_response_promise();
+        saves_[saved.trial] = promise;
+        plan_->core->on_saved(saved, clock_.now());
+        run_commands();
+        return promise;
+      },
+      [this](config_error_atom, std::uint64_t trial, const std::string& text) {
+        plan_->core->on_config_error(trial, text);
+        run_commands();
+      },
+      [this](note_atom, std::uint64_t trial, const std::string& text) {
+        if (trial >= plan_->core->trial_count()) return;
+        plan_->core->on_note(trial, text);
+        run_commands();
+      },
+      [this](tick_atom) { on_tick(); },
+      [this](interrupt_atom, const std::string& why) { on_interrupt(why); },
+      [this](status_atom) -> caf::result<caf::actor, caf::actor> {
+        return {scheduler_, supervisor_};
+      },
+  };
+}
+
+// --- messages -------------------------------------------------------------------------------
+
+void ExperimentActor::on_child(const ChildEvent& event) {
+  if (event.kind == ChildEvent::Kind::output) {
+    if (event.child < plan_->core->trial_count())
+      print_output(plan_->core->trial_id(event.child), event.text);
+    return;
+  }
+  if (event.kind == ChildEvent::Kind::failed || event.kind == ChildEvent::Kind::ended) {
+    reports_.erase(event.child);
+    saves_.erase(event.child);
+  }
+  plan_->core->on_child(event, clock_.now());
+  run_commands();
+}
+
+void ExperimentActor::on_tick() {
+  if (done_) return;
+  const auto now = clock_.now();
+  plan_->core->on_tick(now);
+  run_commands();
+  if (done_) return;
+  if (plan_->reporter && now >= next_report_) {
+    ask_status();
+    next_report_ = clock_.now() + plan_->reporter->period();
+  }
+  if (state_pace_.due(now)) save_state(false);
+}
+
+void ExperimentActor::on_interrupt(const std::string& why) {
+  if (done_) return;
+  plan_->core->interrupt(why, clock_.now());
+  if (!stalled_.empty()) {
+    // Nobody waits for a disk who wants to leave: what was not written was not acknowledged either.
+    finish(make_error(Errc::io, stalled_ + "; what was not written is computed again on resume"));
+    return;
+  }
+  run_commands();
+}
+
+// --- the scheduler --------------------------------------------------------------------------
+
+/// A scheduler that knows all that the journal knows, and what is on its way there.
+void ExperimentActor::spawn_scheduler() {
+  auto made = fence(Errc::user_code, [&] { return plan_->make_scheduler(); });
+  if (!made) return finish(with_context(made.error(), "the scheduler"));
+  scheduler_ = actor_system(*plan_->cluster)
+                   .spawn(scheduler_actor,
+                          std::make_shared<std::unique_ptr<TrialScheduler>>(std::move(*made)));
+  self_->monitor(scheduler_);
+  for (const auto& event : plan_->replay) caf::anon_send(scheduler_, event);
+  plan_->replay.clear();
+  plan_->replay.shrink_to_fit();
+}
+
+void ExperimentActor::on_scheduler_down() {
+  if (done_) return;
+  if (++scheduler_deaths_ > kSchedulerTries)
+    return finish(
+        make_error(Errc::peer_lost,
+                   "the scheduler died " + std::to_string(kSchedulerTries) + " times in a row"));
+  say(true, "the scheduler was lost; a new one is fed the journal");
+  if (auto read = read_replay(); !read)
+    return finish(with_context(read.error(), "the scheduler can't be brought back"));
+  spawn_scheduler();
+  for (const auto& event : std::exchange(unanswered_, {})) send_to_scheduler(event);
+}
+
+/// What a new scheduler must be fed: the journal, and what is on its way there.
+Result<void> ExperimentActor::read_replay() {
+  Experiment past(plan_->spec, nullptr);
+  const auto feed = [&](const SchedulerEvent& event) { plan_->replay.push_back(event); };
+  auto disk = open_journal_file(plan_->journal_path, JournalAccess::read_only);
+  if (!disk) return disk.error();
+  auto read =
+      read_journal(**disk, [&](const Record& record) { return past.restore(record, feed); });
+  if (!read) return read.error();
+  for (const auto& command : queue_)
+    if (const auto* append = std::get_if<AppendRecord>(&command))
+      if (auto done = past.restore(append->record, feed); !done) return done;
+  return {};
+}
+
+SchedulerEvent ExperimentActor::event_of(const AskScheduler& ask) const {
+  SchedulerEvent event{.kind = ask.kind, .trial_id = plan_->core->trial_id(ask.trial)};
+  if (ask.kind == SchedulerEvent::Kind::add) event.config = encode(plan_->core->config(ask.trial));
+  if (ask.row) event.row = ask.row->bytes;
+  return event;
+}
+
+void ExperimentActor::send_to_scheduler(const SchedulerEvent& event) {
+  unanswered_.push_back(event);
+  self_->request(scheduler_, limits::kRequest, event)
+      .then(
+          [this](const SchedulerVerdict& verdict) {
+            if (unanswered_.empty()) return;
+            unanswered_.pop_front();
+            scheduler_deaths_ = 0;
+            plan_->core->on_verdict(verdict, clock_.now());
+            run_commands();
+          },
+          [this, to = scheduler_](const caf::error& error) {
+            if (to != scheduler_ || done_) return;          // of one that is gone: asked again
+            if (code_of(error) == Errc::peer_lost) return;  // its monitor tells
+            finish(error);
+          });
+}
+
+// --- commands -------------------------------------------------------------------------------
+
+void ExperimentActor::run_commands() {
+  for (auto& command : plan_->core->take_commands()) queue_.push_back(std::move(command));
+  if (!stalled_.empty() && clock_.now() < next_try_) return;
+  while (!queue_.empty() && !done_) {
+    auto done = carry_out(queue_.front());
+    if (!done) {
+      if (stalled_.empty() || stalled_ != text_of(done.error()))
+        say(true, "the experiment is paused, its trials wait: " + text_of(done.error()));
+      stalled_ = text_of(done.error());
+      next_try_ = clock_.now() + limits::kRetryWrite;
+      return;
+    }
+    queue_.pop_front();
+    for (auto& command : plan_->core->take_commands()) queue_.push_back(std::move(command));
+    if (!std::exchange(stalled_, {}).empty()) say(false, "the experiment goes on");
+  }
+}
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+
+Result<void> ExperimentActor::carry_out(Command& command) {
+  const auto trial_of = [this](std::uint64_t trial) { return plan_->core->trial_id(trial); };
+  return std::visit(
+      Overloaded{
+          [&](AppendRecord& append) -> Result<void> {
+            auto written = plan_->journal->append(append.record);
+            if (!written) return with_context(written.error(), "journal");
+            if (std::holds_alternative<ResultRow>(append.record))
+              syncer_->written();
+            else
+              syncer_->hurry();
+            return {};
+          },
+          [&](OpenTrial& open) { return open_trial(open.trial); },
+          [&](WriteRow& row) -> Result<void> {
+            auto written = files_.at(row.trial)->append(row.row->values);
+            if (!written) return with_context(written.error(), "trial " + trial_of(row.trial));
+            return {};
+          },
+          [&](WriteError& error) -> Result<void> {
+            failure_texts_[error.trial] = error.text;
+            if (const auto at = files_.find(error.trial); at != files_.end())
+              if (auto written = at->second->append_error(error.number, error.text, clock_.wall());
+                  !written)
+                say(true, "error.txt of trial " + trial_of(error.trial) + ": " +
+                              text_of(written.error()));
+            return {};
+          },
+          [&](CloseTrial& close) -> Result<void> {
+            files_.erase(close.trial);
+            return {};
+          },
+          [&](DeleteCheckpoint& gone) -> Result<void> {
+            if (auto removed = remove_checkpoint(folder_of(gone.trial) / gone.name);
+                !removed && code_of(removed.error()) != Errc::not_found)
+              log_warn("a checkpoint stays: " + text_of(removed.error()));
+            return {};
+          },
+          [&](StartTrial& start) -> Result<void> {
+            start_trial(start);
+            return {};
+          },
+          [&](StopTrial& stop) -> Result<void> {
+            self_->send(supervisor_, stop_atom_v, stop.trial, stop.mode, stop.text);
+            return {};
+          },
+          [&](AskScheduler& ask) -> Result<void> {
+            send_to_scheduler(event_of(ask));
+            return {};
+          },
+          [&](AnswerReport& answer) -> Result<void> {
+            if (auto node = reports_.extract(answer.trial); !node.empty())
+              node.mapped().deliver(answer.order);
+            return {};
+          },
+          [&](AnswerSaved& answer) -> Result<void> {
+            if (auto node = saves_.extract(answer.trial); !node.empty())
+              node.mapped().deliver(std::int64_t{0});
+            return {};
+          },
+          [&](Notify& notification) -> Result<void> {
+            notify(notification);
+            return {};
+          },
+          [&](Say& line) -> Result<void> {
+            say(line.warning, line.line);
+            return {};
+          },
+          [&](Finish& end) -> Result<void> {
+            finish(end.error);
+            return {};
+          },
+      },
+      command);
+}
+
+std::filesystem::path ExperimentActor::folder_of(std::uint64_t trial) const {
+  return plan_->info.directory / plan_->core->directory(trial);
+}
+
+Result<void> ExperimentActor::open_trial(std::uint64_t trial) {
+  auto opened = TrialFiles::open(folder_of(trial), plan_->core->config(trial));
+  if (!opened) return with_context(opened.error(), "trial " + plan_->core->trial_id(trial));
+  // Rows that the journal does not have were never acknowledged, and will come again.
+  if (auto cut = (*opened)->truncate_to(plan_->core->row_iteration(trial)); !cut)
+    return cut.error();
+  if (plan_->core->iteration(trial) == 0)
+    if (auto gone = remove_checkpoints(folder_of(trial)); !gone) return gone;
+  files_[trial] = std::move(*opened);
+  return {};
+}
+
+void ExperimentActor::start_trial(const StartTrial& start) {
+  const auto& core = *plan_->core;
+  auto argument = encode(TrialArgument{.config = encode(core.config(start.trial)),
+                                       .trial_id = core.trial_id(start.trial),
+                                       .experiment_tag = core.tag(start.trial),
+                                       .experiment_id = plan_->experiment_id,
+                                       .max_iteration = core.iteration(start.trial),
+                                       .checkpoint_freq = plan_->checkpoint_freq,
+                                       .checkpoint_at_end = plan_->checkpoint_at_end});
+  if (start.again) {
+    self_->send(supervisor_, restart_atom_v, start.trial, std::move(argument));
+    return;
+  }
+  const auto view = core.snapshot(start.trial);
+  self_->send(supervisor_, supervise_atom_v, start.trial,
+              ChildSpec{.id = view.id,
+                        .name = view.name,
+                        .entry = plan_->trainable.entry,
+                        .directory = folder_of(start.trial).string(),
+                        .resources = plan_->resources,
+                        .seed = trial_seed(plan_->seed, static_cast<std::int64_t>(start.trial)),
+                        .forward_output = plan_->log_to_driver,
+                        .argument = std::move(argument),
+                        .restart = plan_->restart,
+                        .user_failures = core.failure_count(start.trial)});
+}
+
+// --- telling --------------------------------------------------------------------------------
+
+template <class F>
+void ExperimentActor::for_callbacks(F&& call) {
+  const auto guarded = [&](Callback& callback) {
+    if (auto done = fence(Errc::user_code, [&] { call(callback); }); !done)
+      log_warn("a callback failed: " + text_of(done.error()));
+  };
+  if (plan_->reporter) guarded(*plan_->reporter);
+  for (const auto& callback : plan_->callbacks) guarded(*callback);
+}
+
+void ExperimentActor::notify(const Notify& notification) {
+  if (!plan_->reporter && plan_->callbacks.empty()) return;
+  const auto trial = plan_->core->snapshot(notification.trial);
+  const auto checkpoint = [&] {
+    const auto* policy = plan_->core->checkpoints(notification.trial);
+    const auto* newest = policy ? policy->newest() : nullptr;
+    return newest ? folder_of(notification.trial) / newest->name : std::filesystem::path();
+  };
+  for_callbacks([&](Callback& callback) {
+    switch (notification.what) {
+      case Notify::What::started: return callback.on_trial_start(trial);
+      case Notify::What::restored: return callback.on_trial_restore(trial, checkpoint());
+      case Notify::What::result: return callback.on_trial_result(trial, trial.last_result);
+      case Notify::What::saved: return callback.on_trial_save(trial, checkpoint());
+      case Notify::What::complete: return callback.on_trial_complete(trial);
+      case Notify::What::error:
+        return callback.on_trial_error(trial, failure_texts_[notification.trial]);
+    }
+  });
+}
+
+void ExperimentActor::say(bool warning, const std::string& line) {
+  if (warning)
+    log_warn(line);
+  else
+    log_info(line);
+}
+
+StatusView ExperimentActor::status() {
+  const auto& core = *plan_->core;
+  snapshots_.clear();
+  snapshots_.reserve(core.trial_count());
+  std::size_t running = 0;
+  for (std::uint64_t i = 0; i < core.trial_count(); ++i) {
+    snapshots_.push_back(core.snapshot(i));
+    running += snapshots_.back().state == TrialState::running;
+  }
+  StatusView view;
+  view.experiment = plan_->info;
+  view.scheduler = scheduler_text_;
+  view.requested = times(plan_->resources, static_cast<std::int64_t>(running));
+  view.total = plan_->cluster->total();
+  const auto memory = host_memory();
+  view.memory_used_bytes = memory.used_bytes;
+  view.memory_total_bytes = memory.total_bytes;
+  for (const auto& snapshot : snapshots_) view.trials.push_back(&snapshot);
+  view.expected_trials = core.expected_count();
+  view.wall = clock_.wall();
+  view.elapsed = view.loop_elapsed = clock_.now() - begun_;
+  if (!stalled_.empty()) view.notes.push_back("paused: " + stalled_);
+  return view;
+}
+
+/// The scheduler's own words first, then the table.
+void ExperimentActor::ask_status() {
+  self_->request(scheduler_, limits::kRequest, status_atom_v)
+      .then(
+          [this](const std::string& text, const std::string&) {
+            scheduler_text_ = text;
+            if (!done_) tell_status(false);
+          },
+          [](const caf::error&) {});
+}
+
+void ExperimentActor::tell_status(bool final) {
+  const auto view = status();
+  if (auto told = fence(Errc::user_code, [&] { plan_->reporter->report(view, final); }); !told)
+    log_warn("the progress reporter failed: " + text_of(told.error()));
+}
+
+void ExperimentActor::save_state(bool final) {
+  const auto began = clock_.now();
+  const auto& core = *plan_->core;
+  ExperimentState state{.name = plan_->info.name,
+                        .trainable = plan_->trainable.name,
+                        .metric = plan_->info.metric,
+                        .mode = plan_->info.mode,
+                        .seed = plan_->seed,
+                        .start = plan_->started,
+                        .finished = final};
+  for (std::uint64_t i = 0; i < core.trial_count(); ++i) {
+    const auto trial = core.snapshot(i);
+    SavedTrial saved{.id = trial.id,
+                     .name = trial.name,
+                     .tag = trial.tag,
+                     .directory = trial.directory,
+                     .state = trial.state,
+                     .iteration = core.iteration(i),
+                     .metric = trial.last_result.number(plan_->info.metric),
+                     .failure_count = trial.failure_count};
+    if (const auto* policy = core.checkpoints(i))
+      for (const auto& kept : policy->kept())
+        saved.checkpoints.push_back(
+            {.iteration = kept.iteration, .name = kept.name, .score = kept.score});
+    state.trials.push_back(std::move(saved));
+  }
+  if (auto written = write_experiment_state(plan_->info.directory, state, final); !written)
+    say(true, "experiment_state.json: " + text_of(written.error()));
+  state_pace_.saved(began, clock_.now());
+}
+
+void ExperimentActor::finish(Error error) {
+  if (std::exchange(done_, true)) return;
+  files_.clear();
+  if (auto synced = syncer_->finish(); !synced && !error) error = synced.error();
+  save_state(true);
+  if (plan_->reporter) tell_status(true);
+  const auto view = status();
+  for_callbacks([&](Callback& callback) { callback.on_experiment_end(view.trials); });
+  if (scheduler_) self_->send_exit(scheduler_, caf::exit_reason::user_shutdown);
+  plan_->finished(std::move(error));
+  self_->quit();
+}
+
+caf::behavior experiment_actor(ExperimentActor::Self* self,
+                               const std::shared_ptr<ExperimentPlan>& plan) {
+  self->state.begin(self, plan);
+  return self->state.behavior();
+}
+
+}  // namespace troupe::tune::internal

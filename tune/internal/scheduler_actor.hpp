@@ -1,0 +1,28 @@
+#pragma once
+
+#include "tune/internal/messages.hpp"
+#include "tune/scheduler.hpp"
+
+#include <caf/stateful_actor.hpp>
+
+#include <map>
+#include <memory>
+#include <string>
+
+namespace troupe::tune::internal {
+
+/// A scheduler in an actor of its own: one event in, one verdict out, in order. When it dies the
+/// experiment makes another and feeds it the journal's events again.
+struct SchedulerState {
+  std::unique_ptr<TrialScheduler> scheduler;
+  std::map<std::string, Config> configs;  ///< of trials that it has not seen the end of
+
+  static inline const char* name = "scheduler";
+};
+
+/// scheduler: `begin` has been called. Takes a SchedulerEvent and answers with a SchedulerVerdict;
+/// (status_atom) is answered with debug string and state.
+caf::behavior scheduler_actor(caf::stateful_actor<SchedulerState>* self,
+                              const std::shared_ptr<std::unique_ptr<TrialScheduler>>& scheduler);
+
+}  // namespace troupe::tune::internal

@@ -1,0 +1,301 @@
+#include "tune/run.hpp"
+
+#include "libactor/actor.hpp"
+#include "libactor/assert.hpp"
+#include "libactor/file.hpp"
+#include "libactor/id.hpp"
+#include "libactor/limits.hpp"
+#include "libactor/log.hpp"
+#include "tune/internal/experiment_actor.hpp"
+#include "tune/internal/interrupt.hpp"
+#include "tune/internal/journal_disk.hpp"
+#include "tune/naming.hpp"
+
+#include <caf/all.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <system_error>
+
+namespace troupe::tune {
+namespace {
+
+using namespace internal;
+namespace fs = std::filesystem;
+
+Error wrong(const std::string& sentence) {
+  return make_error(Errc::bad_request, "tune::run: " + sentence);
+}
+
+/// What can be told before anything is made.
+Result<void> check_options(Cluster& cluster, const TrainableSpec& trainable,
+                           const RunOptions& options) {
+  if (options.metric.empty() && options.mode)
+    return wrong("mode is given without metric; set metric too");
+  if (!options.metric.empty() && !options.mode)
+    return wrong("metric '" + options.metric +
+                 "' is given without mode; set mode to tune::Mode::max or tune::Mode::min");
+  if (trainable.resources && options.resources_per_trial)
+    return wrong("resources_per_trial is given, but " + trainable.name +
+                 " says itself what it needs (" + trainable.resources->text() + "); leave it away");
+  const std::pair<const char*, std::int64_t> counts[] = {
+      {"max_failures", options.max_failures},
+      {"max_infrastructure_failures", options.max_infrastructure_failures},
+      {"num_samples", options.num_samples}};
+  for (const auto& [name, value] : counts)
+    if (value < -1)
+      return wrong(std::string(name) + " is " + std::to_string(value) + "; -1 means without limit");
+  if (options.num_samples == 0)
+    return wrong("num_samples is 0: nothing would run; 1 runs the grid once, -1 without end");
+  if (options.max_concurrent_trials < 0)
+    return wrong("max_concurrent_trials is negative; 0 means no limit");
+  if (options.keep_checkpoints_num < 0)
+    return wrong("keep_checkpoints_num is negative; 0 keeps all");
+  if (options.time_budget.count() < 0 || options.step_timeout.count() < 0)
+    return wrong("time_budget and step_timeout must not be negative; 0 means none");
+  if (options.checkpoint_freq.steps < -1)
+    return wrong("checkpoint_freq is negative; 0 means never");
+  if (options.fail_fast && options.max_failures != 0)
+    return wrong("fail_fast ends the run at the first failure, so max_failures must be 0");
+  if (options.name.find('/') != std::string::npos || options.name == "." || options.name == "..")
+    return wrong("name '" + options.name +
+                 "' is to become a folder in local_dir; it must not be a path");
+  if (auto space = options.config.check(); !space)
+    return with_context(space.error(), "tune::run: config");
+  return cluster.could_grant(
+      trainable.resources.value_or(options.resources_per_trial.value_or(Resources{})));
+}
+
+fs::path local_dir_of(const RunOptions& options) {
+  if (!options.local_dir.empty()) return fs::absolute(options.local_dir);
+  if (const char* folder = std::getenv("TROUPE_RESULT_DIR"); folder && *folder)
+    return fs::absolute(folder);
+  const char* home = std::getenv("HOME");
+  return fs::path(home && *home ? home : "/tmp") / "troupe_results";
+}
+
+/// The experiment's folder, made if it is not there.
+Result<fs::path> make_folder(const RunOptions& options, const std::string& name) {
+  const auto folder = local_dir_of(options) / name;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error && fs::is_directory(folder)) return folder;
+  if (!error) error = std::make_error_code(std::errc::not_a_directory);
+  return make_error(Errc::io, "the results can't be written to " + folder.string() + ": " +
+                                  error.message() +
+                                  "; choose another folder by local_dir or TROUPE_RESULT_DIR");
+}
+
+std::string_view name_of(Resume mode) {
+  switch (mode) {
+    case Resume::no: return "no";
+    case Resume::yes: return "yes";
+    case Resume::automatic: return "automatic";
+    case Resume::errored_only: return "errored_only";
+    case Resume::restart_errored: return "restart_errored";
+  }
+  return "?";
+}
+
+double seconds_since_1970(Clock::WallTime time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+/// What an earlier run left, as far as `run` itself has to know it.
+struct Past {
+  std::optional<RunBegun> begun = {};
+  std::vector<Record> records = {};
+};
+
+/// Whether this program can go on with that run.
+Result<void> check_same(const RunBegun& before, const RunBegun& now, const fs::path& folder) {
+  const auto differs = [&](const char* what, const std::string& was,
+                           const std::string& is) -> Result<void> {
+    if (was == is) return {};
+    return make_error(Errc::refused, "resume: " + folder.string() + " holds a run with the " +
+                                         what + " " + was + ", this program has " + is +
+                                         "; give this run another name, or the same " + what);
+  };
+  if (auto same = differs("trainable", before.trainable, now.trainable); !same) return same;
+  if (auto same = differs("metric", before.metric, now.metric); !same) return same;
+  if (auto same = differs("search space", before.space, now.space); !same) return same;
+  if (auto same = differs("searcher", before.searcher, now.searcher); !same) return same;
+  return differs("scheduler", before.scheduler, now.scheduler);
+}
+
+/// 32 hexadecimal digits, as Ray's.
+std::string new_experiment_id() {
+  char text[40];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(random_seed()),
+                static_cast<unsigned long long>(random_seed()));
+  return text;
+}
+
+/// Everything that is made before the experiment's actor, and checked.
+Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const TrainableSpec& trainable,
+                                                  const RunOptions& options) {
+  if (auto good = check_options(cluster, trainable, options); !good) return good.error();
+  SystemClock clock;
+  const auto date = date_for_name(clock.wall());
+  const auto name = options.name.empty() ? trainable.name + "_" + date : options.name;
+
+  // A scheduler or searcher that can't serve this run is told before there is a folder.
+  auto seed = options.seed != 0 ? options.seed : random_seed();
+  const auto make_scheduler =
+      [options](std::uint64_t seed) -> Result<std::unique_ptr<TrialScheduler>> {
+    auto scheduler = options.scheduler.make();
+    if (auto begun = scheduler->begin(options.metric, options.mode, seed); !begun)
+      return with_context(begun.error(), "tune::run");
+    return scheduler;
+  };
+  const auto make_searcher = [&](std::uint64_t seed) -> Result<std::unique_ptr<Searcher>> {
+    auto searcher = options.searcher.make();
+    auto begun = searcher->begin(options.config, {.num_samples = options.num_samples,
+                                                  .points_to_evaluate = options.points_to_evaluate,
+                                                  .metric = options.metric,
+                                                  .mode = options.mode,
+                                                  .seed = seed});
+    if (!begun) return with_context(begun.error(), "tune::run");
+    return searcher;
+  };
+  auto scheduler = make_scheduler(seed);
+  if (!scheduler) return scheduler.error();
+  auto searcher = make_searcher(seed);
+  if (!searcher) return searcher.error();
+  RunBegun begun{.name = name,
+                 .experiment_id = new_experiment_id(),
+                 .trainable = trainable.name,
+                 .seed = seed,
+                 .started_s = seconds_since_1970(clock.wall()),
+                 .metric = options.metric,
+                 .mode = options.mode,
+                 .num_samples = options.num_samples,
+                 .scheduler = (*scheduler)->spec(),
+                 .searcher = (*searcher)->spec(),
+                 .space = options.config.spec()};
+
+  auto folder = make_folder(options, name);
+  if (!folder) return folder.error();
+  const auto journal_path = *folder / "journal";
+  const bool there = fs::exists(journal_path);
+  if (there && options.resume == Resume::no)
+    return make_error(Errc::refused,
+                      folder->string() +
+                          " holds a run already; go on with it by resume, or give this run "
+                          "another name");
+  if (!there && options.resume != Resume::no && options.resume != Resume::automatic)
+    return make_error(
+        Errc::not_found,
+        "resume: there is no run in " + folder->string() +
+            "; check name and local_dir, or use tune::Resume::automatic to begin one");
+
+  auto disk = open_journal_file(journal_path, JournalAccess::write);
+  if (!disk) return with_context(disk.error(), "tune::run");
+  Past past;
+  auto journal = Journal::open(std::move(*disk), [&](const Record& record) -> Result<void> {
+    if (const auto* first = std::get_if<RunBegun>(&record))
+      past.begun = *first;
+    else
+      past.records.push_back(record);
+    return {};
+  });
+  if (!journal) return with_context(journal.error(), journal_path.string());
+  Result<void> noted;
+  if (past.begun) {
+    if (auto same = check_same(*past.begun, begun, *folder); !same) return same.error();
+    seed = past.begun->seed;
+    begun.experiment_id = past.begun->experiment_id;
+    begun.started_s = past.begun->started_s;
+    searcher = make_searcher(seed);
+    if (!searcher) return searcher.error();
+    noted = journal->append(RunResumed{.resumed_s = seconds_since_1970(clock.wall()),
+                                       .mode = std::string(name_of(options.resume))});
+  } else {
+    noted = journal->append(begun);
+  }
+  if (!noted) return with_context(noted.error(), journal_path.string());
+
+  auto plan = std::make_shared<ExperimentPlan>();
+  plan->info = {.name = name,
+                .directory = *folder,
+                .metric = options.metric,
+                .mode = options.mode,
+                .parameters = options.config.variables(),
+                .verbose = options.verbose};
+  plan->trainable = trainable;
+  plan->experiment_id = begun.experiment_id;
+  plan->seed = seed;
+  plan->started = Clock::WallTime(std::chrono::duration_cast<Clock::WallTime::duration>(
+      std::chrono::duration<double>(begun.started_s)));
+  plan->resources = trainable.resources.value_or(options.resources_per_trial.value_or(Resources{}));
+  plan->restart = {.max_failures = options.max_failures,
+                   .max_infrastructure_failures = options.max_infrastructure_failures};
+  plan->checkpoint_freq = options.checkpoint_freq.steps;
+  plan->checkpoint_at_end = options.checkpoint_at_end;
+  plan->log_to_driver = options.log_to_driver && options.verbose > 0;
+  plan->make_scheduler = [make_scheduler, seed] { return unwrap(make_scheduler(seed)); };
+  plan->spec = {.metric = options.metric,
+                .stop = options.stop,
+                .time_budget = options.time_budget,
+                .step_timeout = options.step_timeout,
+                .max_concurrent = options.max_concurrent_trials,
+                .seed = seed,
+                .keep_checkpoints_num = options.keep_checkpoints_num,
+                .checkpoint_score_attr = options.checkpoint_score_attr,
+                .fail_fast = options.fail_fast,
+                .trainable_name = trainable.name,
+                .date = date,
+                .defaults = trainable.config};
+  plan->callbacks = options.callbacks;
+  plan->reporter =
+      options.progress_reporter ? options.progress_reporter : std::make_shared<CLIReporter>();
+  plan->journal = std::make_unique<Journal>(std::move(*journal));
+  plan->journal_path = journal_path;
+  plan->core = std::make_unique<Experiment>(plan->spec, std::move(*searcher));
+  for (const auto& record : past.records) {
+    auto restored = plan->core->restore(
+        record, [&](const SchedulerEvent& event) { plan->replay.push_back(event); });
+    if (!restored) return with_context(restored.error(), journal_path.string());
+  }
+  if (past.begun) plan->core->resume(options.resume);
+  plan->cluster = &cluster;
+  return plan;
+}
+
+}  // namespace
+
+Result<ExperimentAnalysis> run(Cluster& cluster, const TrainableSpec& trainable,
+                               const RunOptions& options) {
+  TROUPE_ASSERT(message_types_added());
+  auto made = make_plan(cluster, trainable, options);
+  if (!made) return made.error();
+  auto plan = std::move(*made);
+  const auto folder = plan->info.directory;
+  log_info("experiment begins: folder=" + folder.string() + " seed=" + std::to_string(plan->seed));
+
+  Interrupt interrupt;
+  std::promise<Error> end;  // outlives the experiment's actor, which is waited for
+  auto ended = end.get_future();
+  plan->finished = [&](Error error) {
+    end.set_value(std::move(error));
+    interrupt.wake();
+  };
+  auto& system = actor_system(cluster);
+  caf::scoped_actor self{system};
+  const auto experiment = self->spawn<caf::detached + caf::monitored>(experiment_actor, plan);
+  plan.reset();
+  self->send(experiment, begin_atom_v);
+  while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    if (interrupt.wait(limits::kStatus) == Interrupt::Woken::signal)
+      self->send(experiment, interrupt_atom_v,
+                 std::string("interrupted by ") + interrupt.signal_name() +
+                     "; what was reported is kept, and resume goes on with it");
+  }
+  const Error error = ended.get();
+  self->wait_for(experiment);
+  if (error) return error;
+  return ExperimentAnalysis::open(folder);
+}
+
+}  // namespace troupe::tune
