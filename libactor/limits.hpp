@@ -55,6 +55,7 @@ inline constexpr std::int64_t kTocBytes = std::int64_t{16}
 inline constexpr std::int64_t kJournalRecordBytes = std::int64_t{16} << 20;
 inline constexpr std::size_t kNameBytes = 1024;  ///< a blob's name
 inline constexpr int kConnections = 256;         ///< unauthenticated connections of one acceptor
+inline constexpr int kConnectionsPerAddress = 64;  ///< … from one address
 
 // --- counts ---------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <iostream>
 #include <stdexcept>
 #include <utility>
 
@@ -61,7 +62,9 @@ class WaitingChild {
 /// killed and reaped with the object. Make it while the test has one thread.
 class Child {
  public:
-  explicit Child(const std::function<int()>& body) : pid_(::fork()) {
+  explicit Child(const std::function<int()>& body) {
+    std::cout.flush();  // or the child would print it again
+    pid_ = ::fork();
     if (pid_ < 0) throw std::runtime_error("fork");
     if (pid_ > 0) return;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -88,7 +91,7 @@ class Child {
   }
 
  private:
-  pid_t pid_;
+  pid_t pid_ = 0;
   int status_ = 0;
 };
 

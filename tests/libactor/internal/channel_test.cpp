@@ -1,5 +1,7 @@
 #include "libactor/internal/channel.hpp"
 
+#include "libactor/internal/socket.hpp"
+
 #include "tests/libactor/internal/test_messages.hpp"
 #include "tests/support/child.hpp"
 

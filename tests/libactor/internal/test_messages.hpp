@@ -37,11 +37,13 @@ inline void add_types(caf::actor_system_config& config) {
   config.add_message_types<caf::id_block::troupe_test>();
 }
 
-/// Answers what it is sent.
-inline caf::behavior echo() {
+inline caf::message_handler echo_handlers() {
   return {[](double x) { return x; }, [](const std::vector<double>& x) { return x; },
           [](const Blob& x) { return x; }};
 }
+
+/// An actor that answers what it is sent.
+inline caf::behavior echo() { return echo_handlers(); }
 
 /// What `to` answers, or the error of the request.
 template <class Reply, class Message>
