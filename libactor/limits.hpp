@@ -53,8 +53,8 @@ inline constexpr std::int64_t kLogBytes = std::int64_t{64}
 inline constexpr std::int64_t kTocBytes = std::int64_t{16}
                                           << 20;  ///< table of contents of a checkpoint
 inline constexpr std::int64_t kJournalRecordBytes = std::int64_t{16} << 20;
-inline constexpr std::size_t kNameBytes = 1024;  ///< a blob's name
-inline constexpr int kConnections = 256;         ///< unauthenticated connections of one acceptor
+inline constexpr std::size_t kNameBytes = 1024;    ///< a blob's name
+inline constexpr int kConnections = 256;           ///< unauthenticated connections of one acceptor
 inline constexpr int kConnectionsPerAddress = 64;  ///< … from one address
 
 // --- counts ---------------------------------------------------------------------------------

@@ -1,10 +1,22 @@
-#include <libactor/resources.hpp>
-#include <tune/config.hpp>
+#include <libactor/init.hpp>
+#include <tune/run.hpp>
 
 #include <cstdio>
 
-int main() {
-  const troupe::tune::Config config = {{"lr", 0.1}};
-  const troupe::Resources resources = {.cpus = 2};
-  std::printf("lr %g on %s\n", config.get<double>("lr"), resources.text().c_str());
+void parabola(troupe::tune::Session& session, const troupe::tune::Config& config) {
+  const auto x = config.get<double>("x");
+  session.report({{"loss", x * x}});
+}
+
+int main(int argc, char** argv) {
+  auto cluster = troupe::init(argc, argv);
+  const auto analysis = troupe::tune::run<&parabola>(
+      cluster, troupe::tune::RunOptions{.metric = "loss",
+                                        .mode = troupe::tune::Mode::min,
+                                        .config = {{"x", troupe::tune::grid_search({2.0, 1.0})}},
+                                        .verbose = 0});
+  if (!analysis) return troupe::fail(analysis.error());
+  const auto best = analysis->best_config().get<double>("x");
+  std::printf("best x: %g\n", best);
+  return best == 1 ? 0 : 1;
 }
