@@ -336,6 +336,17 @@ TEST_CASE("S3: a thousand silent connections keep nobody out, and are closed by 
   }
 }
 
+TEST_CASE("S3: of one address no more than the limit is kept waiting, and the oldest go") {
+  const Cluster cluster;
+  const Server server(cluster, {.deadline = 60s});
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 3 * limits::kConnectionsPerAddress; ++i)
+    strangers.push_back(plain(server.port()));
+  const std::size_t gone = strangers.size() - limits::kConnectionsPerAddress;
+  for (std::size_t i = 0; i < gone; ++i) CHECK(closes(strangers[i], 5s));
+  CHECK_FALSE(closes(strangers[gone], 100ms));
+}
+
 TEST_CASE("S5: without any one of authority, certificate and key nothing is started") {
   const Cluster cluster;
   const Certified own = *internal::issue(cluster.authority, {.name = "n1"}, wall());
