@@ -20,7 +20,6 @@ int main(int argc, char** argv) {
     return fail(set.error());
 
   auto run = examples::run_options(options);
-  if (run.name.empty()) run.name = "mnist_asha";
   run.metric = "mean_accuracy";
   run.mode = tune::Mode::max;
   run.config = {
