@@ -392,7 +392,7 @@ CLIReporter::CLIReporter(CLIReporterOptions options) : options_(std::move(option
 void CLIReporter::report(const StatusView& view, bool final) {
   const int verbose = view.experiment.verbose;
   if (verbose <= 0) return;
-  std::string text = render_status(view, options_, verbose >= 3 || (final && verbose >= 2), final);
+  std::string text = render_status(view, options_, verbose >= 2, final);
   text += '\n';
   if (final)
     text += fmt::format("Total run time: {:.2f} seconds ({:.2f} seconds for the tuning loop).\n",

@@ -67,8 +67,9 @@ struct CLIReporterOptions {
 };
 
 /// The status table on a terminal, and a line a result. How much is said, `RunOptions::verbose`
-/// tells: 0 nothing; 1 status without table; 2 the table at the end and a line a result (at most
-/// one a trial every 5 s); 3 the table in every status and every result whole.
+/// tells: 0 nothing; 1 status without table; 2 the table in every status and a line a result (at
+/// most one a trial every 5 s); 3 every result whole. (Ray has the table in every status from 3
+/// on.)
 class CLIReporter final : public ProgressReporter {
  public:
   explicit CLIReporter(CLIReporterOptions options = {});

@@ -77,7 +77,7 @@ struct RunOptions {
   bool log_to_driver =
       true;  ///< what trials print appears here too, with the trial's name before it
   std::vector<std::shared_ptr<Callback>> callbacks = {};
-  int verbose = 2;  ///< 0 silent, 1 status, 2 and the last table and a line a result, 3 all
+  int verbose = 2;  ///< 0 silent, 1 status, 2 with the table and a line a result, 3 results whole
 };
 
 /// Runs the experiment and blocks until it has ended. Call from `main`'s thread.

@@ -43,6 +43,7 @@ void place(Self self, std::uint64_t number) {
   child.lease = 0;
   child.node = nullptr;
   child.worker = nullptr;
+  child.hello = {};
   child.ending = {};
   self->state.child_of_request[child.request] = number;
   self->send(self->state.head, place_atom_v,
@@ -127,6 +128,17 @@ void exited(Self self, const WorkerExited& report) {
   if (!again) forget(self, number);
 }
 
+/// Not before the owner was told that the process started: what the worker then says to the owner
+/// directly must find it known.
+void answer_hello(Self self, Child& child) {
+  if (child.cancelled) self->send(child.worker, cancel_atom_v);
+  child.hello.deliver(WorkerBegin{.child = self->state.child_of_request.at(child.request),
+                                  .incarnation = child.incarnation,
+                                  .argument = child.spec.argument},
+                      self->state.owner);
+  child.hello = {};
+}
+
 void started(Self self, const WorkerStarted& report) {
   const auto node = caf::actor_cast<caf::actor>(self->current_sender());
   Child* child = child_of(self, report.request);
@@ -140,6 +152,7 @@ void started(Self self, const WorkerStarted& report) {
   if (child->ending.killed_for != Ending::KilledFor::nothing) kill(self, *child);
   tell(self, self->state.child_of_request.at(report.request), *child,
        {.kind = ChildEvent::Kind::started, .pid = report.pid, .host = report.host});
+  if (child->worker) answer_hello(self, *child);
 }
 
 }  // namespace
@@ -200,14 +213,16 @@ caf::behavior supervisor(Self self, caf::actor head, caf::actor owner) {
       },
       [self](hello_atom, std::uint64_t request,
              const caf::actor& worker) -> caf::result<WorkerBegin, caf::actor> {
+        auto promise = self->make_response_promise();
         Child* child = child_of(self, request);
-        if (!child) return make_error(Errc::refused, "this worker is not wanted any more");
+        if (!child) {
+          promise.deliver(make_error(Errc::refused, "this worker is not wanted any more"));
+          return promise;
+        }
         child->worker = worker;
-        if (child->cancelled) self->send(worker, cancel_atom_v);
-        return {WorkerBegin{.child = self->state.child_of_request.at(request),
-                            .incarnation = child->incarnation,
-                            .argument = child->spec.argument},
-                self->state.owner};
+        child->hello = promise;
+        if (child->lease != 0) answer_hello(self, *child);
+        return promise;
       },
       [self](goodbye_atom, std::uint64_t request,
              const std::string& failure) -> caf::result<std::uint64_t> {

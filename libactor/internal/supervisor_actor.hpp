@@ -3,6 +3,7 @@
 #include "libactor/internal/messages.hpp"
 
 #include <caf/actor_clock.hpp>
+#include <caf/response_promise.hpp>
 #include <caf/stateful_actor.hpp>
 
 #include <chrono>
@@ -21,8 +22,9 @@ struct SupervisorState {
     std::uint64_t incarnation = 0;  ///< how many processes it has had
     std::uint64_t lease = 0;        ///< 0: not started
     caf::actor node = {};
-    caf::actor worker = {};  ///< after its hello
-    Ending ending = {};      ///< of the present process, as far as it is known
+    caf::actor worker = {};            ///< after its hello
+    caf::response_promise hello = {};  ///< to be answered when it is known to have started
+    Ending ending = {};                ///< of the present process, as far as it is known
     bool cancelled = false;
     caf::actor_clock::time_point started = {};
     std::chrono::milliseconds delay = {};  ///< before its next restart

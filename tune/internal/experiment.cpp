@@ -405,7 +405,7 @@ void Experiment::on_config_error(std::uint64_t index, const std::string& text) {
 
 void Experiment::on_child(const ChildEvent& event, Clock::Time now) {
   const auto index = event.child;
-  if (index >= trials_.size()) return;
+  if (!live_.contains(index)) return;  // killed meanwhile: its last words
   Trial& trial = trials_[index];
   switch (event.kind) {
     case ChildEvent::Kind::waiting: trial.waits_for = event.text; return;
@@ -531,7 +531,7 @@ void Experiment::on_tick(Clock::Time now) {
       trial.timed_out = true;
       push(StopTrial{index, StopMode::fail,
                      "a step took longer than step_timeout (" +
-                         std::to_string(spec_.step_timeout.count() / 1000.0).substr(0, 6) + " s)"});
+                         Value(spec_.step_timeout.count() / 1000.0).text() + " s)"});
     }
   if (now - budget_noted_ >= std::chrono::seconds(10)) {
     note_time(now);
