@@ -58,7 +58,7 @@ struct StartPending {
 };
 
 /// Node to supervisor: what the worker printed, whole lines.
-struct WorkerOutput {
+struct WorkerLines {
   std::uint64_t request = 0;
   std::string text = {};
 };
@@ -92,8 +92,8 @@ typename Inspector::result_type inspect(Inspector& f, StartPending& x) {
   return f(caf::meta::type_name("troupe::StartPending"), x.request, x.impossible, x.text);
 }
 template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, WorkerOutput& x) {
-  return f(caf::meta::type_name("troupe::WorkerOutput"), x.request, x.text);
+typename Inspector::result_type inspect(Inspector& f, WorkerLines& x) {
+  return f(caf::meta::type_name("troupe::WorkerLines"), x.request, x.text);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, WorkerBegin& x) {
@@ -108,7 +108,7 @@ CAF_ADD_TYPE_ID(troupe_node, (troupe::internal::LeaseGrant))
 CAF_ADD_TYPE_ID(troupe_node, (troupe::internal::WorkerStarted))
 CAF_ADD_TYPE_ID(troupe_node, (troupe::internal::WorkerExited))
 CAF_ADD_TYPE_ID(troupe_node, (troupe::internal::StartPending))
-CAF_ADD_TYPE_ID(troupe_node, (troupe::internal::WorkerOutput))
+CAF_ADD_TYPE_ID(troupe_node, (troupe::internal::WorkerLines))
 CAF_ADD_TYPE_ID(troupe_node, (troupe::internal::WorkerBegin))
 CAF_ADD_ATOM(troupe_node, troupe::internal, place_atom,
              "place")  // supervisor -> head: StartRequest

@@ -146,7 +146,7 @@ void on_event(Self self, ZygoteEvent& event) {
   } else if (auto* output = std::get_if<zygote_event::Output>(&event)) {
     if (const auto at = state.running.find(output->lease); at != state.running.end())
       self->send(at->second.supervisor,
-                 WorkerOutput{.request = output->lease, .text = std::move(output->lines)});
+                 WorkerLines{.request = output->lease, .text = std::move(output->lines)});
   } else if (const auto* lost = std::get_if<zygote_event::Lost>(&event)) {
     on_lost(self, lost->text);
   }

@@ -206,7 +206,7 @@ caf::behavior supervisor(Self self, caf::actor head, caf::actor owner) {
       },
       [self](const WorkerStarted& report) { started(self, report); },
       [self](const WorkerExited& report) { exited(self, report); },
-      [self](const WorkerOutput& output) {
+      [self](const WorkerLines& output) {
         if (Child* child = child_of(self, output.request))
           tell(self, self->state.child_of_request.at(output.request), *child,
                {.kind = ChildEvent::Kind::output, .text = output.text});
