@@ -150,12 +150,12 @@ Result<Cluster> start_driver(InitOptions options) {
 /// Serves and never returns when this process is a zygote or a worker.
 void serve_role() {
   const auto role = internal::role_from_environment();
-  if (role.kind == internal::Role::Kind::driver) return;
+  if (role.kind == internal::ProcessRole::Kind::driver) return;
   if (auto sound = internal::caf_fixes_self_test(); !sound) {
     std::fprintf(stderr, "troupe: %s\n", describe(sound.error()).c_str());
     std::_Exit(1);
   }
-  if (role.kind == internal::Role::Kind::zygote)
+  if (role.kind == internal::ProcessRole::Kind::zygote)
     internal::zygote_main(role.fd, &internal::worker_main);
   internal::worker_main_from_environment(role.fd, &internal::worker_main);
 }

@@ -99,7 +99,7 @@ std::string current_exception_text() {
 
 int fail(const Error& error) {
   std::fprintf(stderr, "error: %s\n", describe(error).c_str());
-  return 1;
+  return code_of(error) == Errc::cancelled ? 130 : 1;
 }
 
 }  // namespace troupe

@@ -105,7 +105,8 @@ T unwrap(Result<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
-/// Prints "error: …" to standard error and returns 1, for `return fail(x.error());` in main.
+/// Prints "error: …" to standard error, for `return fail(x.error());` in main. Returns 130 for
+/// `cancelled`, as a shell does for Ctrl-C, else 1.
 int fail(const Error& error);
 
 }  // namespace troupe

@@ -47,6 +47,7 @@ struct WorkerExited {
   bool oom_killed = false;   ///< the kernel counted a kill for memory meanwhile
   std::string killed_for_memory = {};  ///< the node killed it: the sentence with both numbers
   bool never_started = false;
+  bool hopeless = false;  ///< never_started: another try would fail too
   std::string text = {};  ///< why it never started, or why the zygote went
 };
 
@@ -85,7 +86,8 @@ typename Inspector::result_type inspect(Inspector& f, WorkerStarted& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, WorkerExited& x) {
   return f(caf::meta::type_name("troupe::WorkerExited"), x.request, x.lease, x.exit_code, x.signal,
-           x.zygote_lost, x.oom_killed, x.killed_for_memory, x.never_started, x.text);
+           x.zygote_lost, x.oom_killed, x.killed_for_memory, x.never_started, x.hopeless,
+           x.text);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, StartPending& x) {

@@ -71,7 +71,10 @@ void start(Self self, const LeaseGrant& grant, const caf::actor& supervisor) {
   NodeState::Running running{.supervisor = supervisor, .memory_bytes = spec.resources.memory_bytes};
   const auto refuse = [&](const Error& error) {
     state.running[grant.lease] = std::move(running);
-    gone(self, grant.lease, {.never_started = true, .text = spec.name + ": " + text_of(error)});
+    gone(self, grant.lease,
+         {.never_started = true,
+          .hopeless = code_of(error) != Errc::io,
+          .text = spec.name + ": " + text_of(error)});
   };
   if (!state.zygote)
     if (auto again = start_zygote(self); !again) return refuse(again.error());
@@ -118,7 +121,8 @@ void on_lost(Self self, const std::string& text) {
   for (const auto& [lease, running] : state.running) lost.push_back(lease);
   state.zygote.reset();
   for (const auto lease : lost)
-    gone(self, lease, {.zygote_lost = !hopeless, .never_started = hopeless, .text = text});
+    gone(self, lease,
+         {.zygote_lost = !hopeless, .never_started = hopeless, .hopeless = hopeless, .text = text});
   if (!hopeless) {
     if (auto again = start_zygote(self); !again) log_error(describe(again.error()));
   }
@@ -140,7 +144,8 @@ void on_event(Self self, ZygoteEvent& event) {
                                                       .host = state.machine.host});
     }
   } else if (const auto* failed = std::get_if<zygote_event::StartFailed>(&event)) {
-    gone(self, failed->lease, {.never_started = true, .text = failed->text});
+    gone(self, failed->lease,
+         {.never_started = true, .hopeless = failed->hopeless, .text = failed->text});
   } else if (const auto* exited = std::get_if<zygote_event::Exited>(&event)) {
     gone(self, exited->lease, {.exit_code = exited->exit.code, .signal = exited->exit.signal});
   } else if (auto* output = std::get_if<zygote_event::Output>(&event)) {

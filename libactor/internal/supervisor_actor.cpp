@@ -94,12 +94,17 @@ void exited(Self self, const WorkerExited& report) {
   if (!child) return;
   const auto number = self->state.child_of_request.at(report.request);
   self->state.child_of_request.erase(report.request);
-  if (report.never_started) {
+  if (report.never_started && report.hopeless) {
     tell(self, number, *child, {.kind = ChildEvent::Kind::refused, .text = report.text});
     forget(self, number);
     return;
   }
   Ending& ending = child->ending;
+  if ((report.never_started || report.zygote_lost) &&
+      ending.killed_for == Ending::KilledFor::nothing) {
+    ending.killed_for = Ending::KilledFor::infrastructure;
+    ending.killed_because = report.text;
+  }
   ending.reaped = !report.zygote_lost;
   ending.exit_code = report.exit_code;
   ending.signal = report.signal;

@@ -38,6 +38,9 @@ struct Started {
 };
 struct StartFailed {
   std::uint64_t lease = 0;
+  /// Another try would fail too. Else the system could not: a folder that is away, a full table of
+  /// processes or descriptors.
+  bool hopeless = false;
   std::string text = {};
 };
 /// The worker has ended and is reaped; its group and what it left behind were sent SIGKILL, its

@@ -254,7 +254,9 @@ void Server::handle(StartOrder& order, Frame& frame) {
   if (auto pid = start(order.start, frame))
     send(Started{.lease = lease, .pid = *pid});
   else
-    send(StartFailed{.lease = lease, .text = cut("start worker: " + text_of(pid.error()))});
+    send(StartFailed{.lease = lease,
+                     .hopeless = code_of(pid.error()) != Errc::io,
+                     .text = cut("start worker: " + text_of(pid.error()))});
 }
 
 void Server::handle(SignalOrder& order, Frame&) {
@@ -476,22 +478,22 @@ void Server::end() {
 
 }  // namespace
 
-Role role_from_environment() {
+ProcessRole role_from_environment() {
   const char* kind = std::getenv(kRoleVariable);
   const char* number = std::getenv(kFdVariable);
-  Role role;
+  ProcessRole role;
   struct stat status {};
   if (kind && number) {
     role.fd = std::atoi(number);
     // An exported variable that is left over from somewhere comes without the socket.
     if (::fstat(role.fd, &status) == 0 && S_ISSOCK(status.st_mode))
-      role.kind = std::string_view(kind) == "zygote"   ? Role::Kind::zygote
-                  : std::string_view(kind) == "worker" ? Role::Kind::worker
-                                                       : Role::Kind::driver;
+      role.kind = std::string_view(kind) == "zygote"   ? ProcessRole::Kind::zygote
+                  : std::string_view(kind) == "worker" ? ProcessRole::Kind::worker
+                                                       : ProcessRole::Kind::driver;
   }
   ::unsetenv(kRoleVariable);
   ::unsetenv(kFdVariable);
-  if (role.kind == Role::Kind::driver) return {};
+  if (role.kind == ProcessRole::Kind::driver) return {};
   ::unsetenv("LD_BIND_NOW");
   return role;
 }

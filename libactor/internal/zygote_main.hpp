@@ -6,14 +6,14 @@
 namespace troupe::internal {
 
 /// What this process was started as.
-struct Role {
+struct ProcessRole {
   enum class Kind : std::uint8_t { driver, zygote, worker };
   Kind kind = Kind::driver;
   int fd = -1;  ///< the socket to who started it
 };
 
 /// Reads the role, and removes it from the environment so that no child takes it for its own.
-Role role_from_environment();
+ProcessRole role_from_environment();
 
 /// What a worker process does on its main thread; returns the exit code. Nothing may be thrown.
 using WorkerBody = int (*)(const WorkerStart& start, Fd control, Fd line);

@@ -47,9 +47,12 @@ void read(FrameReader& in, Started& note) {
   note.pid = static_cast<pid_t>(in.number());
 }
 
-void write(FrameWriter& out, const StartFailed& note) { out.number(note.lease).text(note.text); }
+void write(FrameWriter& out, const StartFailed& note) {
+  out.number(note.lease).number(note.hopeless ? 1 : 0).text(note.text);
+}
 void read(FrameReader& in, StartFailed& note) {
   note.lease = in.number();
+  note.hopeless = in.number() != 0;
   note.text = in.text();
 }
 

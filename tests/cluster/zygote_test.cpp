@@ -429,9 +429,9 @@ void before_tests(int&, char**) {
     }).detach();
     while (!named) std::this_thread::yield();
   }
-  const Role role = role_from_environment();
-  if (role.kind == Role::Kind::zygote) zygote_main(role.fd, &worker_body);
-  if (role.kind == Role::Kind::worker) worker_main_from_environment(role.fd, &worker_body);
+  const ProcessRole role = role_from_environment();
+  if (role.kind == ProcessRole::Kind::zygote) zygote_main(role.fd, &worker_body);
+  if (role.kind == ProcessRole::Kind::worker) worker_main_from_environment(role.fd, &worker_body);
   const char* driver = std::getenv(kDriver);
   if (!driver) return;
   if (std::string_view(driver) == "grandchildren") drive_grandchildren();

@@ -247,6 +247,24 @@ def tests(tree):
                 tree.offend(path, 0, "test-mirror", f"it mirrors {sorted(places)[-1]}.*, which is not there")
 
 
+def types(tree):
+    """A type's name is defined once in a namespace: of two the linker takes either's functions for both."""
+    known = {}
+    for path in tree.code():
+        if path.split("/")[0] not in ("libactor", "tune", "sgd", "nodes"):
+            continue
+        spaces = []
+        for match in re.finditer(r"^(?:namespace ([\w:]*) ?\{|(\}  // namespace)|(?:struct|class|enum class) ([\w:]+)[^;\n]*\{)",
+                                 tree.files[path], re.MULTILINE):
+            opened, closed, name = match.groups()
+            if opened is not None:
+                spaces.append(opened or path)  # what has no name is the file's own
+            elif closed:
+                spaces = spaces[:-1]
+            elif known.setdefault((*spaces, name), path) != path:
+                tree.offend(path, match.start(), "type-twice", f"{known[(*spaces, name)]} has a {name} too: rename one")
+
+
 def forms(tree):
     """Length, line ends, blanks at line ends."""
     for path in tree.code(*CODE, ".py", ".sh", ".cmake", ".txt", ".md", ".capnp"):
@@ -265,7 +283,7 @@ def main(arguments):
         print(__doc__.split("\n")[0])
         return 2
     tree = Tree(root)
-    for check in (banned, listed, headers, tests, forms):
+    for check in (banned, listed, headers, tests, types, forms):
         check(tree)
     for note in tree.notes:
         print(f"note: {note}")

@@ -85,6 +85,8 @@ SHAPES = {
                                                  'TEST_CASE("a: is") {}\nTEST_CASE("a: is") {}\n'}],
     "test-mirror": [{"tests/libactor/c_test.cpp": 'TEST_CASE("c: is") {}\n',
                      "tests/CMakeLists.txt": "x(SOURCES libactor/a_test.cpp libactor/c_test.cpp)\n"}],
+    "type-twice": [{CODE: '#include "libactor/a.hpp"\n\nnamespace t {\nstruct B {\n};\n}  // namespace t\n',
+                    "libactor/b.hpp": "#pragma once\n\nnamespace t {\nclass B final {\n};\n}  // namespace t\n"}],
     "blank": [{"libactor/b.hpp": "#pragma once \n"}, {"libactor/b.hpp": "#pragma once"},
               {"libactor/b.hpp": "#pragma once\n\tint b();\n"}],
 }

@@ -43,7 +43,9 @@ TEST_CASE("zygote protocol: every event comes back") {
   CHECK(std::get<Ready>(back(Ready{17, {}})).pid == 17);
   CHECK(std::get<Warned>(back(Warned{"w"})).text == "w");
   CHECK(std::get<Started>(back(Started{5, 99})).pid == 99);
-  CHECK(std::get<StartFailed>(back(StartFailed{5, "why"})).text == "why");
+  const auto failed = std::get<StartFailed>(back(StartFailed{5, true, "why"}));
+  CHECK(failed.hopeless);
+  CHECK(failed.text == "why");
   CHECK(std::get<LoadingNote>(back(LoadingNote{"data"})).name == "data");
   const auto output = std::get<Output>(back(Output{5, Stream::error, "a\nb\n"}));
   CHECK((output.stream == Stream::error));
