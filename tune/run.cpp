@@ -285,6 +285,7 @@ Result<ExperimentAnalysis> run(Cluster& cluster, const TrainableSpec& trainable,
   caf::scoped_actor self{system};
   const auto experiment = self->spawn<caf::detached + caf::monitored>(experiment_actor, plan);
   plan.reset();
+  system.registry().put(experiment_atom::value, experiment);
   self->send(experiment, begin_atom_v);
   while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     if (interrupt.wait(limits::kStatus) == Interrupt::Woken::signal)
@@ -294,6 +295,7 @@ Result<ExperimentAnalysis> run(Cluster& cluster, const TrainableSpec& trainable,
   }
   const Error error = ended.get();
   self->wait_for(experiment);
+  system.registry().erase(experiment_atom::value);
   if (error) return error;
   return ExperimentAnalysis::open(folder);
 }

@@ -438,6 +438,15 @@ void Experiment::on_child(const ChildEvent& event, Clock::Time now) {
   check_end();
 }
 
+namespace {
+
+/// Its process may have gone before it was there: with the zygote that was to fork it.
+void wait_again(TrialStatus& status) {
+  if (status.state() != TrialState::pending) status.become(TrialState::pending);
+}
+
+}  // namespace
+
 /// The process of a live trial is gone and nothing of it is with the scheduler.
 void Experiment::process_gone(std::uint64_t index, const ChildEvent& event) {
   Trial& trial = trials_[index];
@@ -463,7 +472,7 @@ void Experiment::process_gone(std::uint64_t index, const ChildEvent& event) {
     trial.has_error_file = true;
     push(Notify{Notify::What::error, index});
     if (event.restart) {
-      trial.status.become(TrialState::pending);
+      wait_again(trial.status);
       push(StartTrial{index, true});
     } else {
       ask({.kind = SchedulerEvent::Kind::remove, .trial = index});
@@ -483,7 +492,7 @@ void Experiment::process_gone(std::uint64_t index, const ChildEvent& event) {
   } else if (phase_ == Phase::out_of_time) {
     finish_trial(index, TrialState::terminated, "out of time");
   } else if (phase_ != Phase::running) {
-    trial.status.become(TrialState::pending);  // a resume goes on with it
+    wait_again(trial.status);  // a resume goes on with it
     live_.erase(index);
     push(CloseTrial{index});
   } else {

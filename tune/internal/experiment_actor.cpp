@@ -150,7 +150,8 @@ void ExperimentActor::on_interrupt(const std::string& why) {
   plan_->core->interrupt(why, clock_.now());
   if (!stalled_.empty()) {
     // Nobody waits for a disk who wants to leave: what was not written was not acknowledged either.
-    finish(make_error(Errc::io, stalled_ + "; what was not written is computed again on resume"));
+    finish(make_error(Errc::cancelled, why + "; the run was paused (" + stalled_ +
+                                           "), and what was not written is computed again"));
     return;
   }
   run_commands();
@@ -240,7 +241,7 @@ void ExperimentActor::run_commands() {
     }
     queue_.pop_front();
     for (auto& command : plan_->core->take_commands()) queue_.push_back(std::move(command));
-    if (!std::exchange(stalled_, {}).empty()) say(false, "the experiment goes on");
+    if (!std::exchange(stalled_, {}).empty()) say(true, "the experiment goes on");
   }
 }
 

@@ -52,6 +52,7 @@ class FileDisk final : public JournalDisk {
   }
 
   Result<std::int64_t> write(std::int64_t offset, std::span<const std::byte> bytes) override {
+    if (auto there = check_still_there(); !there) return there.error();
     const auto count = again_when_interrupted(
         [&] { return ::pwrite(file_.value(), bytes.data(), bytes.size(), offset); });
     if (count < 0) return errno_error("write", path_);
@@ -71,6 +72,19 @@ class FileDisk final : public JournalDisk {
   }
 
  private:
+  /// Writes to a file that was moved away or removed succeed, and nobody would look for them there.
+  Result<void> check_still_there() const {
+    struct stat ours {
+    }, there{};
+    if (::fstat(file_.value(), &ours) != 0) return errno_error("look at", path_);
+    if (::lstat(path_.c_str(), &there) == 0 && there.st_ino == ours.st_ino &&
+        there.st_dev == ours.st_dev)
+      return {};
+    return make_error(Errc::io, fmt::format("{} was moved away or removed; the run goes on when "
+                                            "its folder is back",
+                                            path_.string()));
+  }
+
   Fd file_;
   std::filesystem::path path_;
 };

@@ -129,4 +129,6 @@ CAF_ADD_ATOM(troupe_tune, troupe::tune::internal, tick_atom, "tick")  // experim
 CAF_ADD_ATOM(troupe_tune, troupe::tune::internal, config_error_atom,
              "configerr")                                             // trial -> experiment: text
 CAF_ADD_ATOM(troupe_tune, troupe::tune::internal, note_atom, "note")  // trial -> experiment: text
+CAF_ADD_ATOM(troupe_tune, troupe::tune::internal, experiment_atom,
+             "experiment")  // the running experiment in the actor system's registry
 CAF_END_TYPE_ID_BLOCK(troupe_tune)
