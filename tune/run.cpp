@@ -9,6 +9,8 @@
 #include "tune/internal/experiment_actor.hpp"
 #include "tune/internal/interrupt.hpp"
 #include "tune/internal/journal_disk.hpp"
+#include "tune/internal/result_files.hpp"
+#include "tune/internal/wire.hpp"
 #include "tune/naming.hpp"
 
 #include <caf/all.hpp>
@@ -16,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <map>
 #include <system_error>
 
 namespace troupe::tune {
@@ -122,6 +125,41 @@ Result<void> check_same(const RunBegun& before, const RunBegun& now, const fs::p
   if (auto same = differs("search space", before.space, now.space); !same) return same;
   if (auto same = differs("searcher", before.searcher, now.searcher); !same) return same;
   return differs("scheduler", before.scheduler, now.scheduler);
+}
+
+/// A row is in the journal first and then in its trial's files: those that were on their way when
+/// the driver died, or the power went, are written now. A folder that somebody has removed stays
+/// so.
+Result<void> complete_files(const Experiment& core, const fs::path& folder,
+                            const std::vector<Record>& records) {
+  std::map<std::uint64_t, std::vector<const ResultRow*>> rows;  // since the trial's last beginning
+  for (const auto& record : records) {
+    if (const auto* row = std::get_if<ResultRow>(&record)) rows[row->trial].push_back(row);
+    if (const auto* again = std::get_if<TrialReopened>(&record); again && again->from_beginning)
+      rows.erase(again->trial);
+  }
+  for (const auto& [trial, journalled] : rows) {
+    const auto place = folder / core.directory(trial);
+    if (!fs::exists(place)) continue;
+    const auto last = read_last_result(place);
+    if (!last) return last.error();
+    const auto last_iteration = [&] {
+      const auto* value = *last ? (*last)->row.find(kTrainingIteration) : nullptr;
+      return value && value->is_int() ? value->as_int() : 0;
+    }();
+    if (last_iteration >= core.row_iteration(trial)) continue;
+    auto files = TrialFiles::open(place, core.config(trial));
+    if (!files) return files.error();
+    for (const auto* row : journalled) {
+      auto values = decode_metrics(row->row);
+      if (!values) return values.error();
+      const auto* iteration = values->find(kTrainingIteration);
+      if (!iteration || !iteration->is_int() || iteration->as_int() <= (*files)->last_iteration())
+        continue;
+      if (auto written = (*files)->append(*values); !written) return written;
+    }
+  }
+  return {};
 }
 
 /// 32 hexadecimal digits, as Ray's.
@@ -258,6 +296,8 @@ Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const Traina
         record, [&](const SchedulerEvent& event) { plan->replay.push_back(event); });
     if (!restored) return with_context(restored.error(), journal_path.string());
   }
+  if (auto whole = complete_files(*plan->core, *folder, past.records); !whole)
+    return with_context(whole.error(), "resume");
   if (past.begun) plan->core->resume(options.resume);
   plan->cluster = &cluster;
   return plan;
