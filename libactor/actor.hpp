@@ -1,6 +1,7 @@
 #pragma once
 
 #include "libactor/cluster.hpp"
+#include "libactor/float_fix.hpp"
 #include "libactor/resources.hpp"
 #include "libactor/supervisor.hpp"
 #include "libactor/worker.hpp"

@@ -96,6 +96,7 @@ Result<std::unique_ptr<Cluster::Impl>> start_cluster(ClusterOptions options) {
                 .total = impl->machine.resources(),
                 .free = impl->machine.resources()};
   impl->system = std::make_unique<System>(SystemOptions{.threads = limits::kDriverThreads,
+                                                        .network_threads = 0,
                                                         .types = message_types(),
                                                         .when_stuck = WhenStuck::leave_system});
   auto& actors = impl->system->actors();

@@ -17,7 +17,7 @@ bool Session::report(Metrics metrics) {
   if (impl_.stopped) return false;
   const auto order =
       unwrap(impl_.main.report(std::move(metrics), true, impl_.main.has_unpublished()));
-  unwrap(impl_.main.publish_checkpoint());
+  impl_.main.publish_checkpoint();
   impl_.stopped = order.decision != Decision::proceed || context().cancelled();
   return !impl_.stopped;
 }
@@ -73,11 +73,12 @@ int serve_class(Worker& worker, std::unique_ptr<Trainable> (*make)(), bool can_s
     if (main.save_due(*order, can_save)) {
       auto saved = main.write_checkpoint(
           main.iteration(), [&](CheckpointWriter& out) { trainable->save_checkpoint(out); });
-      if (saved) saved = main.publish_checkpoint();
       if (!saved) return main.fail(saved.error());
+      main.publish_checkpoint();
     }
     if (order->decision != Decision::proceed) break;
   }
+  if (auto settled = main.settle(); !settled) return main.fail(settled.error());
   auto cleaned = fence(Errc::user_code, [&] { trainable->cleanup(); });
   if (!cleaned) return main.fail(with_context(cleaned.error(), "cleanup"));
   return 0;
@@ -90,6 +91,7 @@ int serve_function(Worker& worker, void (*body)(Session&, const Config&)) {
   Session::Impl impl(main);
   Session session(impl);
   auto done = set_up(main, [&] { body(session, main.config()); });
+  if (done) done = main.settle();
   if (!done) return main.fail(done.error());
   return 0;
 }

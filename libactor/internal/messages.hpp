@@ -86,8 +86,7 @@ typename Inspector::result_type inspect(Inspector& f, WorkerStarted& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, WorkerExited& x) {
   return f(caf::meta::type_name("troupe::WorkerExited"), x.request, x.lease, x.exit_code, x.signal,
-           x.zygote_lost, x.oom_killed, x.killed_for_memory, x.never_started, x.hopeless,
-           x.text);
+           x.zygote_lost, x.oom_killed, x.killed_for_memory, x.never_started, x.hopeless, x.text);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, StartPending& x) {

@@ -4,7 +4,6 @@
 
 #include <caf/all.hpp>
 #include <caf/io/middleman.hpp>
-#include <caf/logger.hpp>
 
 #include <csignal>
 #include <cstdio>
@@ -52,9 +51,6 @@ System::System(SystemOptions options)
 }
 
 System::~System() {
-  // This thread may hold on to the system's logger (a scoped_actor makes it so), for which the
-  // destructor on the other thread would wait for ever.
-  caf::logger::set_current_actor_system(nullptr);
   std::packaged_task<void()> end([parts = std::move(parts_)]() mutable { parts.reset(); });
   auto ended = end.get_future();
   std::thread thread(std::move(end));

@@ -63,7 +63,7 @@ int worker_main(const WorkerStart& start, Fd control, Fd line) {
   start_log("worker " + start.id);
   apply_worker_limits({.threads = start.threads});
 
-  System system({.types = message_types()});
+  System system({.network_threads = 0, .types = message_types()});
   auto supervisor = connect(system, std::move(control), limits::kHandshake);
   if (!supervisor) ::_exit(lost(supervisor.error()));
 

@@ -144,6 +144,30 @@ void many_trials(Cluster& cluster, std::int64_t count) {
                       "bytes", 2048, false);
 }
 
+void compare_isolated(Cluster& cluster, const char* self, bool quick) {
+  std::vector<double> ours, peers;
+  for (int round = 0; round < (quick ? 1 : 3); ++round) {
+    ours.push_back(isolated_trials_per_second(cluster, quick ? 4 : 300));
+    if (auto rate = parallel_trials_per_second(self, quick ? 2 : 20)) peers.push_back(*rate);
+  }
+  bench::print_figure("isolated LibTorch trials", bench::median(ours), "trials/s", 100, true);
+  if (peers.empty()) {
+    std::puts("GNU parallel is not here (Debian: parallel): no comparison");
+    return;
+  }
+  std::printf("%-58s %12.2f trials/s\n", "the same program by GNU parallel", bench::median(peers));
+  bench::print_figure("ratio of the medians", bench::median(ours) / bench::median(peers), "x", 20,
+                      true);
+}
+
+void count_results(Cluster& cluster, bool quick) {
+  std::vector<double> rates;
+  for (int round = 0; round < (quick ? 1 : 3); ++round)
+    rates.push_back(results_per_second(cluster, 8, quick ? 100 : 20'000));
+  bench::print_figure("results through the experiment, with CSV and JSON", bench::median(rates),
+                      "results/s", 20'000, true);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -158,28 +182,11 @@ int main(int argc, char** argv) {
   if (!::mkdtemp(folder)) return 2;
   g_folder = folder;
 
-  const auto trials = quick ? 4 : 300;
-  std::vector<double> ours, peers;
-  for (int round = 0; round < (quick ? 1 : 3); ++round) {
-    ours.push_back(isolated_trials_per_second(cluster, trials));
-    if (auto rate = parallel_trials_per_second(argv[0], quick ? 2 : 20)) peers.push_back(*rate);
-  }
-  bench::print_figure("isolated LibTorch trials", bench::median(ours), "trials/s", 100, true);
-  if (peers.empty()) {
-    std::puts("GNU parallel is not here (Debian: parallel): no comparison");
-  } else {
-    std::printf("%-58s %12.2f trials/s\n", "the same program by GNU parallel",
-                bench::median(peers));
-    bench::print_figure("ratio of the medians", bench::median(ours) / bench::median(peers), "x", 20,
-                        true);
-  }
-
-  std::vector<double> rates;
-  for (int round = 0; round < (quick ? 1 : 3); ++round)
-    rates.push_back(results_per_second(cluster, 8, quick ? 100 : 20'000));
-  bench::print_figure("results through the experiment, with CSV and JSON", bench::median(rates),
-                      "results/s", 20'000, true);
-
-  many_trials(cluster, quick ? 20 : 10'000);
+  const auto wanted = [&](const char* part) {
+    return argc < 2 || quick || std::strcmp(argv[1], part) == 0;
+  };
+  if (wanted("--isolated")) compare_isolated(cluster, argv[0], quick);
+  if (wanted("--results")) count_results(cluster, quick);
+  if (wanted("--many")) many_trials(cluster, quick ? 20 : 10'000);
   std::filesystem::remove_all(g_folder);
 }

@@ -64,6 +64,7 @@ void TrialMain::ready() {
 }
 
 Result<TrialOrder> TrialMain::report(Metrics metrics, bool from_function, bool with_checkpoint) {
+  if (auto settled = settle(); !settled) return settled.error();
   const auto step_time = std::chrono::duration<double>(clock_.now() - step_began_);
   ++iteration_;
   const auto row = keys_->complete({.metrics = std::move(metrics),
@@ -86,6 +87,7 @@ bool TrialMain::save_due(const TrialOrder& order, bool can_save) const {
 
 Result<void> TrialMain::write_checkpoint(std::int64_t iteration,
                                          const std::function<void(CheckpointWriter&)>& write) {
+  if (auto settled = settle(); !settled) return settled;
   save_began_ = clock_.now();
   writer_iteration_ = iteration;
   const auto folder = context().directory() / checkpoint_name(iteration);
@@ -115,13 +117,18 @@ Result<void> TrialMain::write_checkpoint(std::int64_t iteration,
   return {};
 }
 
-Result<void> TrialMain::publish_checkpoint() {
-  if (!writer_) return {};
-  auto writer = std::exchange(writer_, nullptr);
-  writer->integer(kRowIterationBlob, keys_->totals().iteration);
-  auto uuid = writer->commit();
-  const auto cost = clock_.now() - save_began_;
-  schedule_->saved(clock_.now(), cost);
+void TrialMain::publish_checkpoint() {
+  if (!writer_) return;
+  writer_->integer(kRowIterationBlob, keys_->totals().iteration);
+  publishing_ =
+      std::async(std::launch::async, [writer = std::move(writer_)]() { return writer->commit(); });
+  const auto now = clock_.now();
+  schedule_->saved(now, now - save_began_);
+}
+
+Result<void> TrialMain::settle() {
+  if (!publishing_.valid()) return {};
+  auto uuid = publishing_.get();
   if (!uuid) {
     told_disk(uuid.error());
     return {};
@@ -137,6 +144,7 @@ void TrialMain::told_disk(const Error& error) {
 }
 
 int TrialMain::fail(const Error& error) {
+  (void)settle();  // a checkpoint that is on its way serves the restart
   worker_.fail(text_of(error));
   return 1;
 }

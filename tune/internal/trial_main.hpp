@@ -7,6 +7,7 @@
 #include "tune/trainable.hpp"
 
 #include <functional>
+#include <future>
 #include <optional>
 
 namespace troupe::tune::internal {
@@ -39,9 +40,11 @@ class TrialMain {
   /// the checkpoint before. What `write` throws is an error.
   Result<void> write_checkpoint(std::int64_t iteration,
                                 const std::function<void(CheckpointWriter&)>& write);
-  /// Makes it the newest and tells the experiment, which must know the row of that iteration by
-  /// now.
-  Result<void> publish_checkpoint();
+  /// Lets it go to the disk while the next step runs. The row of that iteration is answered by now.
+  void publish_checkpoint();
+  /// Waits until the last one is published, and in the journal: before the next report, so that the
+  /// journal has it behind its own row, and at the end.
+  Result<void> settle();
   bool has_unpublished() const { return writer_ != nullptr; }
   std::int64_t iteration() const { return iteration_; }
 
@@ -64,6 +67,7 @@ class TrialMain {
   std::string parent_uuid_;
   std::optional<CheckpointSchedule> schedule_;
   std::unique_ptr<CheckpointWriter> writer_;
+  std::future<Result<std::string>> publishing_;
   std::int64_t writer_iteration_ = 0;
   Clock::Time save_began_;
   Clock::Time step_began_;
