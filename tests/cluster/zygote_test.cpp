@@ -297,6 +297,13 @@ WorkerStart exit_with(std::uint64_t lease, int code) {
   return {.lease = lease, .entry = "exit", .environment = {{"CODE", std::to_string(code)}}};
 }
 
+WorkerStart print(std::uint64_t lease, std::int64_t bytes, bool forward_output = false) {
+  return {.lease = lease,
+          .entry = "print",
+          .environment = {{"BYTES", std::to_string(bytes)}},
+          .forward_output = forward_output};
+}
+
 bool nothing_left(const std::string& mark, std::chrono::milliseconds limit = 2s) {
   const bool none = eventually(limit, [&] { return marked_processes(mark).empty(); });
   for (const pid_t pid : marked_processes(mark)) {
@@ -645,10 +652,7 @@ TEST_CASE("zygote: 2,000 workers in a row with ulimit -n 256 leave no descriptor
 
 TEST_CASE("zygote: 200 MB of output stay within the bound, first to last line of what is kept") {
   Owner owner;
-  const Fd control = owner.start({.lease = 1,
-                                  .entry = "print",
-                                  .environment = {{"BYTES", "200000000"}},
-                                  .forward_output = false});
+  const Fd control = owner.start(print(1, 200'000'000));
   const auto exited = owner.wait<Exited>(1, 50s);
   REQUIRE(exited);
   CHECK(exited->exit == Exit{.signal = SIGKILL});
@@ -663,8 +667,7 @@ TEST_CASE("zygote: forking stays quick while others print without end") {
   Owner owner;
   std::vector<Fd> controls;
   for (std::uint64_t lease = 1; lease <= 2; ++lease)
-    controls.push_back(owner.start(
-        {.lease = lease, .entry = "print", .environment = {{"BYTES", "1000000000000"}}}));
+    controls.push_back(owner.start(print(lease, 1'000'000'000'000)));
   REQUIRE(owner.wait<Started>(2));
   for (std::uint64_t lease = 10; lease < 30; ++lease)
     CHECK(owner.run(exit_with(lease, 2)) == Exit{.code = 2});
@@ -676,8 +679,7 @@ TEST_CASE("zygote: forking stays quick while others print without end") {
 
 TEST_CASE("zygote: output is forwarded in whole lines when it is asked for, the rest at the end") {
   Owner owner;
-  const Fd control = owner.start(
-      {.lease = 1, .entry = "print", .environment = {{"BYTES", "100000"}}, .forward_output = true});
+  const Fd control = owner.start(print(1, 100'000, true));
   REQUIRE(owner.wait<Exited>(1));
   std::map<Stream, std::string> lines;
   while (auto output = owner.wait<Output>(1, 0ms)) {
