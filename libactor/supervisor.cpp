@@ -59,6 +59,11 @@ Failure classify(const Ending& ending) {
     case Ending::KilledFor::nothing: break;
   }
   if (!ending.reaped) return {Failure::Kind::infrastructure, "its zygote or its machine was lost"};
+  if (ending.never_began)
+    return {Failure::Kind::infrastructure,
+            (ending.signal != 0 ? by_signal(ending.signal, ending.oom_killed).text
+                                : "exit(" + std::to_string(ending.exit_code) + ")") +
+                " before it began; its file stderr may say why"};
   if (ending.signal != 0) return by_signal(ending.signal, ending.oom_killed);
   if (ending.exit_code == kOwnerLostExitCode)
     return {Failure::Kind::infrastructure, "it lost the connection to its owner"};

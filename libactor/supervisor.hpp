@@ -38,10 +38,11 @@ struct Ending {
   KilledFor killed_for = KilledFor::nothing;
   std::string killed_because = {};  ///< the sentence
 
-  bool reaped = false;      ///< exit_code or signal is known; false: zygote or machine is gone
-  int exit_code = 0;        ///< when signal is 0
-  int signal = 0;           ///< that ended it
-  bool oom_killed = false;  ///< the kernel's counter of out-of-memory kills rose meanwhile
+  bool never_began = false;  ///< its body was not called: no code of the user's has run
+  bool reaped = false;       ///< exit_code or signal is known; false: zygote or machine is gone
+  int exit_code = 0;         ///< when signal is 0
+  int signal = 0;            ///< that ended it
+  bool oom_killed = false;   ///< the kernel's counter of out-of-memory kills rose meanwhile
 };
 
 /// Whose failure it was, and the sentence for error.txt.

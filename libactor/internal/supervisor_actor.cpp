@@ -105,6 +105,7 @@ void exited(Self self, const WorkerExited& report) {
     ending.killed_for = Ending::KilledFor::infrastructure;
     ending.killed_because = report.text;
   }
+  ending.never_began = !child->worker;
   ending.reaped = !report.zygote_lost;
   ending.exit_code = report.exit_code;
   ending.signal = report.signal;

@@ -82,7 +82,7 @@ TEST_CASE("faults: a full disk pauses the experiment, and it goes on when there 
 TEST_CASE("faults: a result folder that vanishes pauses the experiment until it is back") {
   Target target;
   auto words = kTrials;
-  words["step_ms"] = "10";
+  words["step_ms"] = "40";
   target.start(words);
   const auto away = target.path() / "away";
   REQUIRE(eventually(30s, [&] {
@@ -113,8 +113,11 @@ TEST_CASE("faults: a result folder that vanishes pauses the experiment until it 
   }
   CHECK(differences(target.run_folder()) == "");
   CHECK(state_of(target.run_folder()).trials.size() == 12);
-  for (const auto& trial : state_of(target.run_folder()).trials)
-    CHECK(trial.state == troupe::tune::TrialState::terminated);
+  for (const auto& [index, trial] : target.trials()) {
+    CAPTURE(trial.error_text);
+    CHECK(state_of(target.run_folder()).trials.at(index).state ==
+          troupe::tune::TrialState::terminated);
+  }
   CHECK(target.nothing_left());
 }
 

@@ -38,6 +38,13 @@ TEST_CASE("classify: SIGKILL from outside, a lost zygote and a lost owner are in
   CHECK(classify({.reaped = true, .signal = 63}).text == "killed by signal 63 from outside");
 }
 
+TEST_CASE("classify: what ends before its body is called is no failure of the user's code") {
+  CHECK(classify({.never_began = true, .reaped = true, .exit_code = 127}) ==
+        Failure{Kind::infrastructure, "exit(127) before it began; its file stderr may say why"});
+  CHECK(classify({.never_began = true, .reaped = true, .signal = SIGSEGV}).kind ==
+        Kind::infrastructure);
+}
+
 TEST_CASE("classify: crashes, the kernel's out of memory and an exit in mid-step are the user's") {
   CHECK(classify({.reaped = true, .signal = SIGSEGV}) ==
         Failure{Kind::user, "segmentation fault (signal 11)"});

@@ -124,7 +124,7 @@ Result<std::unique_ptr<TrialFiles>> TrialFiles::open(std::filesystem::path folde
                                                      const Config& config) {
   std::unique_ptr<TrialFiles> files(new TrialFiles(std::move(folder)));
   std::error_code failed;
-  std::filesystem::create_directories(files->folder_, failed);
+  std::filesystem::create_directory(files->folder_, failed);  // what is above it may be away only
   if (failed)
     return make_error(Errc::io, "make " + files->folder_.string() + ": " + failed.message());
   if (auto set = files->set_config(config); !set) return set.error();

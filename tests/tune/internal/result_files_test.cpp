@@ -202,6 +202,8 @@ TEST_CASE("result files: a full disk leaves a row in both files or in none; a re
 
 TEST_CASE("result files: a folder that vanishes is an error, and the trial goes on in a new one") {
   const test::TempFolder temp;
+  CHECK_FALSE(TrialFiles::open(temp / "x/t", kConfig));  // it makes no folder of others
+  fs::create_directory(temp / "x");
   const auto files = open(temp / "x/t");
   unwrap(files->append(row_of(1)));
   fs::remove_all(temp / "x");
