@@ -139,6 +139,7 @@ class Counter final : public tune::Trainable {
   void load_checkpoint(const tune::CheckpointReader& in) override {
     count_ = in.integer("count");
     hash_ = in.integer("hash");
+    note("loaded", std::to_string(count_));
   }
 
  private:

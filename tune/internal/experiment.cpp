@@ -383,6 +383,11 @@ void Experiment::on_saved(const TrialSaved& saved, Clock::Time now) {
   Trial& trial = trials_[saved.trial];
   if (saved.incarnation != trial.incarnation) return;
   trial.since = now;
+  const auto same_name = [&](const auto& kept) { return kept.name == saved.name; };
+  if (trial.checkpoints && std::ranges::any_of(trial.checkpoints->kept(), same_name)) {
+    push(AnswerSaved{saved.trial});  // the one that a restart goes on from
+    return;
+  }
   push(AppendRecord{CheckpointSaved{
       .trial = saved.trial, .iteration = saved.iteration, .name = saved.name, .uuid = saved.uuid}});
   push(AnswerSaved{saved.trial});

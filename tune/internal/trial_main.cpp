@@ -60,6 +60,9 @@ Result<void> TrialMain::begin() {
 
 void TrialMain::ready() {
   actor_.ready(iteration_);
+  // The process before may have died between publishing and telling, and nobody would remove it.
+  if (checkpoint_)
+    (void)actor_.saved(iteration_, checkpoint_->folder().filename().string(), checkpoint_->uuid());
   step_began_ = clock_.now();
 }
 
