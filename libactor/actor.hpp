@@ -42,6 +42,7 @@ struct ChildSpec {
   std::string argument = {};    ///< given to the entry's body as `Worker::argument`
   RestartPolicy restart = {};
   std::int64_t user_failures = 0;  ///< of earlier lives: counted against restart.max_failures
+  std::uint64_t incarnation = 0;   ///< processes of earlier lives; the first one has this + 1
 };
 
 /// What a supervisor tells its owner of a child, in order.
@@ -135,7 +136,8 @@ typename Inspector::result_type inspect(Inspector& f, RestartPolicy& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, ChildSpec& x) {
   return f(caf::meta::type_name("troupe::ChildSpec"), x.id, x.name, x.entry, x.directory,
-           x.resources, x.seed, x.forward_output, x.argument, x.restart, x.user_failures);
+           x.resources, x.seed, x.forward_output, x.argument, x.restart, x.user_failures,
+           x.incarnation);
 }
 
 template <class Inspector>

@@ -46,7 +46,8 @@ bool writer_lives(int parent_fd, const std::string& name) {
 
 }  // namespace
 
-CheckpointScan newest_valid_checkpoint(const std::filesystem::path& trial_folder) {
+CheckpointScan newest_valid_checkpoint(const std::filesystem::path& trial_folder,
+                                       std::int64_t up_to) {
   CheckpointScan scan;
   const auto names = folders_in(trial_folder);
   if (!names) {
@@ -57,9 +58,10 @@ CheckpointScan newest_valid_checkpoint(const std::filesystem::path& trial_folder
   for (const auto& name : *names) {
     if (is_unfinished(name) || is_trash(name)) continue;
     auto reader = CheckpointReader::open(trial_folder / name);
-    if (reader)
+    if (reader && reader->info().iteration <= up_to)
       readable.push_back(std::move(*reader));
-    else if (code_of(reader.error()) != Errc::not_found)  // some other folder of the trial
+    else if (!reader &&
+             code_of(reader.error()) != Errc::not_found)  // some other folder of the trial
       scan.refused.push_back(reader.error());
   }
   std::stable_sort(readable.begin(), readable.end(), [](const auto& a, const auto& b) {

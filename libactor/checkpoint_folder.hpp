@@ -3,7 +3,9 @@
 #include "libactor/checkpoint.hpp"
 #include "libactor/result.hpp"
 
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -19,7 +21,11 @@ struct CheckpointScan {
 
 /// The checkpoint of the highest iteration whose every byte is sound. For recovery: what a journal
 /// says, or a file's time, may be older than what is there. Reads the candidate whole.
-CheckpointScan newest_valid_checkpoint(const std::filesystem::path& trial_folder);
+/// up_to: those of later iterations are passed over; after a power cut they may be ahead of the
+/// journal.
+CheckpointScan newest_valid_checkpoint(
+    const std::filesystem::path& trial_folder,
+    std::int64_t up_to = std::numeric_limits<std::int64_t>::max());
 
 /// Removes a checkpoint: renamed out of sight first, so that a crash leaves it whole or gone.
 Result<void> remove_checkpoint(const std::filesystem::path& folder);

@@ -20,6 +20,8 @@ inline constexpr std::chrono::milliseconds kZygoteStart =
 inline constexpr std::chrono::milliseconds kImpossibleRequest =
     30s;  ///< a request that no machine can ever grant
 inline constexpr std::chrono::milliseconds kTerminateGrace = 10s;  ///< SIGTERM, then SIGKILL
+inline constexpr std::chrono::milliseconds kTrialEnd =
+    60s;  ///< a trial that was told to stop or pause, until it is killed
 inline constexpr std::chrono::milliseconds kOwnerLost =
     10s;  ///< a worker without its owner ends itself
 inline constexpr std::chrono::milliseconds kShutdown =
@@ -62,6 +64,7 @@ inline constexpr int kConnectionsPerAddress = 64;  ///< … from one address
 inline constexpr int kActorThreads = 2;    ///< CAF's threads in a worker
 inline constexpr int kDriverThreads = 4;   ///< and in a driver
 inline constexpr int kPendingTrials = 16;  ///< trials that are made ahead of free resources
+inline constexpr int kNotes = 1'000;       ///< different sentences of trials that are logged
 inline constexpr int kMessageDepth = 16;   ///< messages nested in messages
 
 static_assert(kBeat < kBeatLate && kBeatLate < kBeatSuspect && kBeatSuspect < kBeatDead);

@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <future>
 #include <map>
+#include <set>
 #include <system_error>
 
 namespace troupe::tune {
@@ -105,12 +106,6 @@ double seconds_since_1970(Clock::WallTime time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
-/// What an earlier run left, as far as `run` itself has to know it.
-struct Past {
-  std::optional<RunBegun> begun = {};
-  std::vector<Record> records = {};
-};
-
 /// Whether this program can go on with that run.
 Result<void> check_same(const RunBegun& before, const RunBegun& now, const fs::path& folder) {
   const auto differs = [&](const char* what, const std::string& was,
@@ -127,31 +122,45 @@ Result<void> check_same(const RunBegun& before, const RunBegun& now, const fs::p
   return differs("scheduler", before.scheduler, now.scheduler);
 }
 
+/// Trials whose result.json lacks rows that the journal has.
+Result<std::set<std::uint64_t>> incomplete_trials(const Experiment& core, const fs::path& folder) {
+  std::set<std::uint64_t> found;
+  for (std::uint64_t trial = 0; trial < core.trial_count(); ++trial) {
+    const auto place = folder / core.directory(trial);
+    if (core.iteration(trial) == 0 || !fs::exists(place)) continue;
+    const auto last = read_last_result(place);
+    if (!last) return last.error();
+    const auto* written = *last ? (*last)->row.find(kTrainingIteration) : nullptr;
+    if ((written && written->is_int() ? written->as_int() : 0) < core.row_iteration(trial))
+      found.insert(trial);
+  }
+  return found;
+}
+
 /// A row is in the journal first and then in its trial's files: those that were on their way when
 /// the driver died, or the power went, are written now. A folder that somebody has removed stays
 /// so.
 Result<void> complete_files(const Experiment& core, const fs::path& folder,
-                            const std::vector<Record>& records) {
-  std::map<std::uint64_t, std::vector<const ResultRow*>> rows;  // since the trial's last beginning
-  for (const auto& record : records) {
-    if (const auto* row = std::get_if<ResultRow>(&record)) rows[row->trial].push_back(row);
+                            const fs::path& journal_path) {
+  const auto trials = incomplete_trials(core, folder);
+  if (!trials) return trials.error();
+  if (trials->empty()) return {};
+  std::map<std::uint64_t, std::vector<std::string>> rows;  // since the trial's last beginning
+  const auto take = [&](const Record& record) -> Result<void> {
+    if (const auto* row = std::get_if<ResultRow>(&record); row && trials->contains(row->trial))
+      rows[row->trial].push_back(row->row);
     if (const auto* again = std::get_if<TrialReopened>(&record); again && again->from_beginning)
       rows.erase(again->trial);
-  }
+    return {};
+  };
+  auto disk = open_journal_file(journal_path, JournalAccess::read_only);
+  if (!disk) return disk.error();
+  if (auto read = read_journal(**disk, take); !read) return read.error();
   for (const auto& [trial, journalled] : rows) {
-    const auto place = folder / core.directory(trial);
-    if (!fs::exists(place)) continue;
-    const auto last = read_last_result(place);
-    if (!last) return last.error();
-    const auto last_iteration = [&] {
-      const auto* value = *last ? (*last)->row.find(kTrainingIteration) : nullptr;
-      return value && value->is_int() ? value->as_int() : 0;
-    }();
-    if (last_iteration >= core.row_iteration(trial)) continue;
-    auto files = TrialFiles::open(place, core.config(trial));
+    auto files = TrialFiles::open(folder / core.directory(trial), core.config(trial));
     if (!files) return files.error();
-    for (const auto* row : journalled) {
-      auto values = decode_metrics(row->row);
+    for (const auto& row : journalled) {
+      auto values = decode_metrics(row);
       if (!values) return values.error();
       const auto* iteration = values->find(kTrainingIteration);
       if (!iteration || !iteration->is_int() || iteration->as_int() <= (*files)->last_iteration())
@@ -170,6 +179,103 @@ std::string new_experiment_id() {
   return text;
 }
 
+Result<std::unique_ptr<TrialScheduler>> make_scheduler(const RunOptions& options,
+                                                       std::uint64_t seed) {
+  auto scheduler = options.scheduler.make();
+  if (auto begun = scheduler->begin(options.metric, options.mode, seed); !begun)
+    return with_context(begun.error(), "tune::run");
+  return scheduler;
+}
+
+Result<std::unique_ptr<Searcher>> make_searcher(const RunOptions& options, std::uint64_t seed) {
+  auto searcher = options.searcher.make();
+  auto begun = searcher->begin(options.config, {.num_samples = options.num_samples,
+                                                .points_to_evaluate = options.points_to_evaluate,
+                                                .metric = options.metric,
+                                                .mode = options.mode,
+                                                .seed = seed});
+  if (!begun) return with_context(begun.error(), "tune::run");
+  return searcher;
+}
+
+ExperimentSpec experiment_spec(const TrainableSpec& trainable, const RunOptions& options,
+                               const std::string& date) {
+  return {.metric = options.metric,
+          .mode = options.mode,
+          .stop = options.stop,
+          .time_budget = options.time_budget,
+          .step_timeout = options.step_timeout,
+          .max_concurrent = options.max_concurrent_trials,
+          .keep_checkpoints_num = options.keep_checkpoints_num,
+          .checkpoint_score_attr = options.checkpoint_score_attr,
+          .fail_fast = options.fail_fast,
+          .trainable_name = trainable.name,
+          .date = date,
+          .defaults = trainable.config};
+}
+
+/// The parts that decide. An earlier run's seed replaces that with which they were made first, so
+/// that a scheduler or searcher that can't serve this run is told before there is a folder.
+Result<void> make_deciders(ExperimentPlan& plan, const RunOptions& options, std::uint64_t seed) {
+  auto scheduler = make_scheduler(options, seed);
+  if (!scheduler) return scheduler.error();
+  auto searcher = make_searcher(options, seed);
+  if (!searcher) return searcher.error();
+  plan.seed = plan.spec.seed = seed;
+  plan.make_scheduler = [options, seed] { return unwrap(make_scheduler(options, seed)); };
+  plan.scheduler = std::make_shared<SchedulerState>();
+  plan.scheduler->scheduler = std::move(*scheduler);
+  plan.core = std::make_unique<Experiment>(plan.spec, std::move(*searcher));
+  return {};
+}
+
+/// Opens the journal; what an earlier run left there goes into the parts that decide.
+Result<void> take_up(ExperimentPlan& plan, const RunOptions& options, RunBegun begun) {
+  const auto& folder = plan.info.directory;
+  const bool there = fs::exists(plan.journal_path);
+  if (there && options.resume == Resume::no)
+    return make_error(Errc::refused,
+                      folder.string() +
+                          " holds a run already; go on with it by resume, or give this run "
+                          "another name");
+  if (!there && options.resume != Resume::no && options.resume != Resume::automatic)
+    return make_error(
+        Errc::not_found,
+        "resume: there is no run in " + folder.string() +
+            "; check name and local_dir, or use tune::Resume::automatic to begin one");
+
+  const auto feed = [&](const SchedulerEvent& event) { return decide(*plan.scheduler, event); };
+  bool resumed = false;
+  const auto take = [&](const Record& record) -> Result<void> {
+    const auto* before = std::get_if<RunBegun>(&record);
+    if (!before) return plan.core->restore(record, feed);
+    if (auto same = check_same(*before, begun, folder); !same) return same;
+    resumed = true;
+    begun = *before;
+    return make_deciders(plan, options, before->seed);
+  };
+  auto disk = open_journal_file(plan.journal_path, JournalAccess::write);
+  if (!disk) return with_context(disk.error(), "tune::run");
+  auto journal = Journal::open(std::move(*disk), take);
+  if (!journal) return with_context(journal.error(), plan.journal_path.string());
+  plan.journal = std::make_unique<Journal>(std::move(*journal));
+
+  plan.experiment_id = begun.experiment_id;
+  plan.started = Clock::WallTime(std::chrono::duration_cast<Clock::WallTime::duration>(
+      std::chrono::duration<double>(begun.started_s)));
+  SystemClock clock;
+  auto noted = resumed
+                   ? plan.journal->append(RunResumed{.resumed_s = seconds_since_1970(clock.wall()),
+                                                     .mode = std::string(name_of(options.resume))})
+                   : plan.journal->append(begun);
+  if (noted && resumed) {
+    noted = complete_files(*plan.core, folder, plan.journal_path);
+    if (noted) noted = plan.core->resume(options.resume, feed);
+  }
+  if (!noted) return with_context(noted.error(), plan.journal_path.string());
+  return {};
+}
+
 /// Everything that is made before the experiment's actor, and checked.
 Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const TrainableSpec& trainable,
                                                   const RunOptions& options) {
@@ -178,128 +284,43 @@ Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const Traina
   const auto date = date_for_name(clock.wall());
   const auto name = options.name.empty() ? trainable.name + "_" + date : options.name;
 
-  // A scheduler or searcher that can't serve this run is told before there is a folder.
-  auto seed = options.seed != 0 ? options.seed : random_seed();
-  const auto make_scheduler =
-      [options](std::uint64_t seed) -> Result<std::unique_ptr<TrialScheduler>> {
-    auto scheduler = options.scheduler.make();
-    if (auto begun = scheduler->begin(options.metric, options.mode, seed); !begun)
-      return with_context(begun.error(), "tune::run");
-    return scheduler;
-  };
-  const auto make_searcher = [&](std::uint64_t seed) -> Result<std::unique_ptr<Searcher>> {
-    auto searcher = options.searcher.make();
-    auto begun = searcher->begin(options.config, {.num_samples = options.num_samples,
-                                                  .points_to_evaluate = options.points_to_evaluate,
-                                                  .metric = options.metric,
-                                                  .mode = options.mode,
-                                                  .seed = seed});
-    if (!begun) return with_context(begun.error(), "tune::run");
-    return searcher;
-  };
-  auto scheduler = make_scheduler(seed);
-  if (!scheduler) return scheduler.error();
-  auto searcher = make_searcher(seed);
-  if (!searcher) return searcher.error();
-  RunBegun begun{.name = name,
-                 .experiment_id = new_experiment_id(),
-                 .trainable = trainable.name,
-                 .seed = seed,
-                 .started_s = seconds_since_1970(clock.wall()),
-                 .metric = options.metric,
-                 .mode = options.mode,
-                 .num_samples = options.num_samples,
-                 .scheduler = (*scheduler)->spec(),
-                 .searcher = (*searcher)->spec(),
-                 .space = options.config.spec()};
-
-  auto folder = make_folder(options, name);
-  if (!folder) return folder.error();
-  const auto journal_path = *folder / "journal";
-  const bool there = fs::exists(journal_path);
-  if (there && options.resume == Resume::no)
-    return make_error(Errc::refused,
-                      folder->string() +
-                          " holds a run already; go on with it by resume, or give this run "
-                          "another name");
-  if (!there && options.resume != Resume::no && options.resume != Resume::automatic)
-    return make_error(
-        Errc::not_found,
-        "resume: there is no run in " + folder->string() +
-            "; check name and local_dir, or use tune::Resume::automatic to begin one");
-
-  auto disk = open_journal_file(journal_path, JournalAccess::write);
-  if (!disk) return with_context(disk.error(), "tune::run");
-  Past past;
-  auto journal = Journal::open(std::move(*disk), [&](const Record& record) -> Result<void> {
-    if (const auto* first = std::get_if<RunBegun>(&record))
-      past.begun = *first;
-    else
-      past.records.push_back(record);
-    return {};
-  });
-  if (!journal) return with_context(journal.error(), journal_path.string());
-  Result<void> noted;
-  if (past.begun) {
-    if (auto same = check_same(*past.begun, begun, *folder); !same) return same.error();
-    seed = past.begun->seed;
-    begun.experiment_id = past.begun->experiment_id;
-    begun.started_s = past.begun->started_s;
-    searcher = make_searcher(seed);
-    if (!searcher) return searcher.error();
-    noted = journal->append(RunResumed{.resumed_s = seconds_since_1970(clock.wall()),
-                                       .mode = std::string(name_of(options.resume))});
-  } else {
-    noted = journal->append(begun);
-  }
-  if (!noted) return with_context(noted.error(), journal_path.string());
-
   auto plan = std::make_shared<ExperimentPlan>();
-  plan->info = {.name = name,
-                .directory = *folder,
-                .metric = options.metric,
-                .mode = options.mode,
-                .parameters = options.config.variables(),
-                .verbose = options.verbose};
+  plan->cluster = &cluster;
   plan->trainable = trainable;
-  plan->experiment_id = begun.experiment_id;
-  plan->seed = seed;
-  plan->started = Clock::WallTime(std::chrono::duration_cast<Clock::WallTime::duration>(
-      std::chrono::duration<double>(begun.started_s)));
   plan->resources = trainable.resources.value_or(options.resources_per_trial.value_or(Resources{}));
   plan->restart = {.max_failures = options.max_failures,
                    .max_infrastructure_failures = options.max_infrastructure_failures};
   plan->checkpoint_freq = options.checkpoint_freq.steps;
   plan->checkpoint_at_end = options.checkpoint_at_end;
   plan->log_to_driver = options.log_to_driver && options.verbose > 0;
-  plan->make_scheduler = [make_scheduler, seed] { return unwrap(make_scheduler(seed)); };
-  plan->spec = {.metric = options.metric,
-                .stop = options.stop,
-                .time_budget = options.time_budget,
-                .step_timeout = options.step_timeout,
-                .max_concurrent = options.max_concurrent_trials,
-                .seed = seed,
-                .keep_checkpoints_num = options.keep_checkpoints_num,
-                .checkpoint_score_attr = options.checkpoint_score_attr,
-                .fail_fast = options.fail_fast,
-                .trainable_name = trainable.name,
-                .date = date,
-                .defaults = trainable.config};
+  plan->spec = experiment_spec(trainable, options, date);
   plan->callbacks = options.callbacks;
   plan->reporter =
       options.progress_reporter ? options.progress_reporter : std::make_shared<CLIReporter>();
-  plan->journal = std::make_unique<Journal>(std::move(*journal));
-  plan->journal_path = journal_path;
-  plan->core = std::make_unique<Experiment>(plan->spec, std::move(*searcher));
-  for (const auto& record : past.records) {
-    auto restored = plan->core->restore(
-        record, [&](const SchedulerEvent& event) { plan->replay.push_back(event); });
-    if (!restored) return with_context(restored.error(), journal_path.string());
-  }
-  if (auto whole = complete_files(*plan->core, *folder, past.records); !whole)
-    return with_context(whole.error(), "resume");
-  if (past.begun) plan->core->resume(options.resume);
-  plan->cluster = &cluster;
+  auto made = make_deciders(*plan, options, options.seed != 0 ? options.seed : random_seed());
+  if (!made) return made.error();
+
+  auto folder = make_folder(options, name);
+  if (!folder) return folder.error();
+  plan->info = {.name = name,
+                .directory = *folder,
+                .metric = options.metric,
+                .mode = options.mode,
+                .parameters = options.config.variables(),
+                .verbose = options.verbose};
+  plan->journal_path = *folder / "journal";
+  RunBegun begun{.name = name,
+                 .experiment_id = new_experiment_id(),
+                 .trainable = trainable.name,
+                 .seed = plan->seed,
+                 .started_s = seconds_since_1970(clock.wall()),
+                 .metric = options.metric,
+                 .mode = options.mode,
+                 .num_samples = options.num_samples,
+                 .scheduler = plan->scheduler->scheduler->spec(),
+                 .searcher = plan->core->searcher().spec(),
+                 .space = options.config.spec()};
+  if (auto taken = take_up(*plan, options, std::move(begun)); !taken) return taken.error();
   return plan;
 }
 

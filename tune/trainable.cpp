@@ -63,7 +63,7 @@ int serve_class(Worker& worker, std::unique_ptr<Trainable> (*make)(), bool can_s
     auto loaded = fence(Errc::user_code, [&] { trainable->load_checkpoint(*main.checkpoint()); });
     if (!loaded) return main.fail(with_context(loaded.error(), "load_checkpoint"));
   }
-  main.ready();
+  main.ready(true);
 
   for (;;) {
     auto metrics = fence(Errc::user_code, [&] { return trainable->step(); });
@@ -87,7 +87,7 @@ int serve_class(Worker& worker, std::unique_ptr<Trainable> (*make)(), bool can_s
 int serve_function(Worker& worker, void (*body)(Session&, const Config&)) {
   TrialMain main(worker);
   if (auto begun = main.begin(); !begun) return main.fail(begun.error());
-  main.ready();
+  main.ready(false);
   Session::Impl impl(main);
   Session session(impl);
   auto done = set_up(main, [&] { body(session, main.config()); });

@@ -178,6 +178,7 @@ caf::behavior supervisor(Self self, caf::actor head, caf::actor owner) {
         Child child;
         child.spec = spec;
         child.policy = SupervisorPolicy(spec.restart, spec.user_failures);
+        child.incarnation = spec.incarnation;
         self->state.children[number] = std::move(child);
         place(self, number);
       },

@@ -5,20 +5,13 @@
 #include "tune/internal/wire.hpp"
 #include "tune/naming.hpp"
 
-#include <algorithm>
+#include <charconv>
 #include <utility>
 
 namespace troupe::tune::internal {
-namespace {
 
-/// Why a function trainable's trial ended by itself; `restore` tells its last scheduler event by
-/// it.
-constexpr std::string_view kReturned = "returned";
-
-/// Of a finished trial's last row only what tables show is kept: the user's metrics, iterations and
-/// time.
 RowPtr trimmed(const RowPtr& row) {
-  if (!row) return row;
+  if (!row || row->bytes.empty()) return row;
   static const std::set<std::string_view> dropped = {"done",
                                                      "timesteps_total",
                                                      "episodes_total",
@@ -39,16 +32,10 @@ RowPtr trimmed(const RowPtr& row) {
   return result;
 }
 
-}  // namespace
-
 Experiment::Experiment(ExperimentSpec spec, std::unique_ptr<Searcher> searcher)
     : spec_(std::move(spec)), searcher_(std::move(searcher)) {}
 
 std::vector<Command> Experiment::take_commands() { return std::exchange(commands_, {}); }
-
-std::chrono::milliseconds Experiment::time_used(Clock::Time now) const {
-  return used_before_ + std::chrono::duration_cast<std::chrono::milliseconds>(now - begun_);
-}
 
 const TrialResult& Experiment::last_result(std::uint64_t trial) const {
   static const TrialResult none;
@@ -60,544 +47,555 @@ std::int64_t Experiment::row_iteration(std::uint64_t trial) const {
   return iteration && iteration->is_int() ? iteration->as_int() : trials_[trial].iteration;
 }
 
-// --- beginning ------------------------------------------------------------------------------
+/// Of an event that needs a row, where a finished trial's is trimmed or there never was one.
+RowPtr Experiment::whole_row(const Trial& trial) {
+  if (trial.last_row && !trial.last_row->bytes.empty()) return trial.last_row;
+  const TrialResult values = trial.last_row ? trial.last_row->values : TrialResult{};
+  return std::make_shared<Row>(Row{encode(values), values});
+}
+
+void Experiment::move(Trial& trial, Place place) {
+  if (trial.place != Place::none) --counts_[static_cast<std::size_t>(trial.place)];
+  trial.place = place;
+  if (place != Place::none) ++counts_[static_cast<std::size_t>(place)];
+}
+
+/// Ids end in the trial's index.
+std::optional<std::uint64_t> Experiment::find(const std::string& id) const {
+  std::uint64_t index = 0;
+  const auto digits = id.rfind('_') + 1;
+  const auto read = std::from_chars(id.data() + digits, id.data() + id.size(), index);
+  if (read.ec != std::errc{} || index >= trials_.size() || trials_[index].id != id) return {};
+  return index;
+}
+
+/// Without it the run can't go on, but nothing is lost.
+void Experiment::needs(const Result<void>& done) {
+  if (!done) wind_down(Phase::interrupted, done.error());
+}
+
+// --- beginning, and the order of things -----------------------------------------------------
 
 void Experiment::begin(Clock::Time now) {
-  begun_ = budget_noted_ = now;
-  for (const auto index : std::set(live_)) {
-    push(OpenTrial{index});
-    if (!paused_.contains(index)) push(StartTrial{index, false});
+  now_ = begun_ = time_noted_ = now;
+  const auto expected = expected_count();
+  if (expected && *expected >= 0 && trial_count() > static_cast<std::uint64_t>(*expected))
+    say(true, "this run has " + std::to_string(trial_count()) + " trials already, num_samples " +
+                  "asks for " + std::to_string(*expected) + ": none is thrown away");
+  if (budget_used_up())
+    wind_down(Phase::out_of_time, {});
+  else
+    for (const auto index : live_)
+      if (trials_[index].place != Place::paused) queue(index);
+  go_on();
+}
+
+/// After every event: what can begin now.
+void Experiment::go_on() {
+  while (sent_ == 0 && wants_trial()) create();
+  const bool all_paused = exhausted_ && !live_.empty() && live_.size() == count(Place::paused);
+  if (phase_ == Phase::running && all_paused)
+    for (const auto index : live_) queue(index);
+  while (phase_ == Phase::running && !queued_.empty() && may_start()) {
+    const auto index = queued_.front();
+    queued_.pop_front();
+    if (trials_[index].place == Place::queued) start(index);
   }
-  fill();
+  while (sent_ < asks_.size() && !wants_trial()) {
+    const Ask& ask = asks_[sent_++];
+    push(AskScheduler{ask.kind, ask.trial, ask.row});
+  }
   check_end();
 }
 
-/// Makes trials ahead of free resources: a few wait with the head, the rest does not exist yet.
-void Experiment::fill() {
-  if (phase_ != Phase::running || creating_ || exhausted_) return;
-  const std::size_t waiting = live_.size() - running_ - paused_.size();
-  if (waiting >= static_cast<std::size_t>(limits::kPendingTrials)) return;
-  if (spec_.max_concurrent > 0 &&
-      live_.size() - paused_.size() >= static_cast<std::size_t>(spec_.max_concurrent))
-    return;
-  create(trials_.size());
+/// Trials are made ahead of free resources: a few wait with the head, the rest does not exist yet.
+/// While no `setup` has succeeded, one that failed makes all wait for the trials that are there.
+bool Experiment::wants_trial() const {
+  if (phase_ != Phase::running || exhausted_ || count(Place::queued) > 0 || !may_start())
+    return false;
+  return first_setup_done_ || !setup_failed_ || live_.empty();
 }
 
-void Experiment::create(std::uint64_t index) {
-  auto suggestion = searcher_->suggest(static_cast<std::int64_t>(index));
+bool Experiment::may_start() const {
+  const auto started = live_.size() - count(Place::paused) - count(Place::queued);
+  return count(Place::requested) < static_cast<std::size_t>(limits::kPendingTrials) &&
+         (spec_.max_concurrent == 0 || started < static_cast<std::size_t>(spec_.max_concurrent));
+}
+
+void Experiment::create() {
+  if (live_.empty()) setup_failed_ = false;
+  const auto index = trials_.size();
+  std::optional<Suggestion> suggestion;
+  needs(tell_searcher([&](Searcher& searcher) {
+    suggestion = unwrap(searcher.suggest(static_cast<std::int64_t>(index)));
+  }));
   if (!suggestion) {
-    wind_down(Phase::failing, suggestion.error());
-    return;
-  }
-  if (!*suggestion) {
     exhausted_ = true;
-    resume_paused();
     return;
   }
   Trial trial;
   trial.id = tune::trial_id(head_from_seed(spec_.seed), static_cast<std::int64_t>(index));
-  trial.tag = (*suggestion)->tag;
+  trial.tag = suggestion->tag;
   trial.directory = trial_directory(spec_.trainable_name + "_" + trial.id, trial.tag, spec_.date);
   trial.config = spec_.defaults;
-  trial.config.merge((*suggestion)->config);
+  trial.config.merge(suggestion->config);
+  push(AppendRecord{TrialAdded{.trial = index,
+                               .id = trial.id,
+                               .tag = trial.tag,
+                               .directory = trial.directory,
+                               .config = encode(trial.config)}});
   trials_.push_back(std::move(trial));
   live_.insert(index);
-  creating_ = true;
-  ask({.kind = SchedulerEvent::Kind::add, .trial = index});
+  push(AskScheduler{SchedulerEvent::Kind::add, index, {}});
+  start(index);
+}
+
+void Experiment::queue(std::uint64_t index) {
+  Trial& trial = trials_[index];
+  if (trial.status.state() == TrialState::paused) trial.status.become(TrialState::pending);
+  move(trial, Place::queued);
+  queued_.push_back(index);
+}
+
+void Experiment::start(std::uint64_t index) {
+  move(trials_[index], Place::requested);
+  push(OpenTrial{index});
+  push(StartTrial{index, false});
 }
 
 void Experiment::ask(Ask ask) {
-  ++trials_[ask.trial].asked;
-  push(AskScheduler{ask.kind, ask.trial, ask.row});
+  trials_[ask.trial].asked = true;
   asks_.push_back(std::move(ask));
-}
-
-// --- going on with an earlier run -----------------------------------------------------------
-
-Result<void> Experiment::restore(const Record& record, const Feed& feed) {
-  const auto known = [&](std::uint64_t index) -> Trial* {
-    return index < trials_.size() ? &trials_[index] : nullptr;
-  };
-  const auto unknown = [](std::uint64_t index) {
-    return make_error(Errc::corrupt, "the journal tells of trial " + std::to_string(index) +
-                                         " before it was added");
-  };
-  if (const auto* added = std::get_if<TrialAdded>(&record)) {
-    if (added->trial != trials_.size()) return unknown(added->trial);
-    auto config = decode_config(added->config);
-    if (!config) return with_context(config.error(), "trial " + added->id);
-    Trial trial;
-    trial.id = added->id;
-    trial.tag = added->tag;
-    trial.directory = added->directory;
-    trial.config = std::move(*config);
-    trials_.push_back(std::move(trial));
-    live_.insert(added->trial);
-    feed({.kind = SchedulerEvent::Kind::add, .trial_id = added->id, .config = added->config});
-  } else if (const auto* result = std::get_if<ResultRow>(&record)) {
-    Trial* trial = known(result->trial);
-    if (!trial) return unknown(result->trial);
-    auto values = decode_metrics(result->row);
-    if (!values) return with_context(values.error(), "trial " + trial->id);
-    trial->iteration = result->iteration;
-    trial->last_row = std::make_shared<Row>(Row{result->row, std::move(*values)});
-    if (result->decision != Decision::proceed) trial->ending = result->decision;
-    feed(
-        {.kind = result->by_stopper ? SchedulerEvent::Kind::complete : SchedulerEvent::Kind::result,
-         .trial_id = trial->id,
-         .row = result->row});
-  } else if (const auto* saved = std::get_if<CheckpointSaved>(&record)) {
-    Trial* trial = known(saved->trial);
-    if (!trial) return unknown(saved->trial);
-    keep_checkpoint(*trial, saved->iteration, saved->name);
-  } else if (const auto* failed = std::get_if<TrialFailed>(&record)) {
-    Trial* trial = known(failed->trial);
-    if (!trial) return unknown(failed->trial);
-    trial->failure_count = failed->failure_count;
-    trial->has_error_file = true;
-    trial->ending.reset();
-  } else if (const auto* ended = std::get_if<TrialEnded>(&record)) {
-    Trial* trial = known(ended->trial);
-    if (!trial) return unknown(ended->trial);
-    if (ended->state == TrialState::error)
-      feed({.kind = SchedulerEvent::Kind::remove, .trial_id = trial->id});
-    else if (ended->why == kReturned)
-      feed({.kind = SchedulerEvent::Kind::complete,
-            .trial_id = trial->id,
-            .row = trial->last_row ? trial->last_row->bytes : encode(TrialResult{})});
-    if (!trial->status.finished()) trial->status.become(ended->state);
-    trial->last_row = trimmed(trial->last_row);
-    live_.erase(ended->trial);
-  } else if (const auto* again = std::get_if<TrialReopened>(&record)) {
-    Trial* trial = known(again->trial);
-    if (!trial) return unknown(again->trial);
-    reopen(again->trial, again->from_beginning);
-  } else if (const auto* used = std::get_if<TimeUsed>(&record)) {
-    used_before_ = std::chrono::milliseconds(static_cast<std::int64_t>(used->seconds * 1000));
-  }
-  return {};
-}
-
-void Experiment::reopen(std::uint64_t index, bool from_beginning) {
-  Trial& trial = trials_[index];
-  trial.status.become(TrialState::pending);
-  trial.ending.reset();
-  trial.failure_count = 0;
-  live_.insert(index);
-  if (!from_beginning) return;
-  trial.iteration = 0;
-  trial.checkpoint_iteration = 0;
-  trial.last_row.reset();
-  trial.checkpoints.reset();
-}
-
-void Experiment::resume(Resume mode) {
-  const bool only_errored = mode == Resume::errored_only || mode == Resume::restart_errored;
-  for (const auto index : std::set(live_)) {
-    Trial& trial = trials_[index];
-    if (trial.ending == Decision::stop) {  // decided, and then nobody was left to note its end
-      finish_trial(index, TrialState::terminated, "stopped");
-    } else if (only_errored) {
-      live_.erase(index);
-    } else if (trial.ending == Decision::pause) {
-      trial.ending.reset();
-      trial.status.become(TrialState::running);
-      trial.status.become(TrialState::paused);
-      paused_.insert(index);
-    }
-  }
-  if (!only_errored) return;
-  exhausted_ = true;
-  for (std::uint64_t index = 0; index < trials_.size(); ++index) {
-    if (trials_[index].status.state() != TrialState::error) continue;
-    const bool from_beginning = mode == Resume::restart_errored;
-    reopen(index, from_beginning);
-    push(AppendRecord{TrialReopened{.trial = index, .from_beginning = from_beginning}});
-  }
-}
-
-void Experiment::keep_checkpoint(Trial& trial, std::int64_t iteration, const std::string& name) {
-  trial.checkpoint_iteration = iteration;
-  if (!trial.checkpoints)
-    trial.checkpoints =
-        std::make_unique<CheckpointPolicy>(spec_.keep_checkpoints_num, spec_.checkpoint_score_attr);
-  static const TrialResult none;
-  for (auto& gone :
-       trial.checkpoints->on_saved(iteration, name, trial.last_row ? trial.last_row->values : none))
-    push(DeleteCheckpoint{static_cast<std::uint64_t>(&trial - trials_.data()), std::move(gone)});
 }
 
 // --- the scheduler's answers ----------------------------------------------------------------
 
 void Experiment::on_verdict(const SchedulerVerdict& verdict, Clock::Time now) {
-  TROUPE_ASSERT(!asks_.empty());
-  Ask ask = std::move(asks_.front());
+  TROUPE_ASSERT(sent_ > 0);
+  now_ = now;
+  const Ask ask = std::move(asks_.front());
   asks_.pop_front();
-  const auto index = ask.trial;
-  Trial& trial = trials_[index];
-  --trial.asked;
-  switch (ask.kind) {
-    case SchedulerEvent::Kind::add:
-      creating_ = false;
-      push(AppendRecord{TrialAdded{.trial = index,
-                                   .id = trial.id,
-                                   .tag = trial.tag,
-                                   .directory = trial.directory,
-                                   .config = encode(trial.config)}});
-      push(OpenTrial{index});
-      if (phase_ == Phase::running)
-        push(StartTrial{index, false});
-      else
-        live_.erase(index);
-      break;
-    case SchedulerEvent::Kind::result:
-      accept_row(index, ask, verdict.decision);
-      trial.since = now;
-      break;
-    case SchedulerEvent::Kind::complete:
-      if (ask.returned)
-        finish_trial(index, TrialState::terminated, kReturned);
-      else
-        accept_row(index, ask, Decision::stop);
-      break;
-    case SchedulerEvent::Kind::remove:
-      finish_trial(index, TrialState::error, "failed");
-      if (spec_.fail_fast)
-        wind_down(
-            Phase::failing,
-            make_error(Errc::user_code, "trial " + trial.id +
-                                            " failed and fail_fast is set; its error.txt lies in " +
-                                            trial.directory));
-      break;
-  }
+  --sent_;
+  Trial& trial = trials_[ask.trial];
+  trial.asked = false;
+  if (ask.kind == SchedulerEvent::Kind::remove)
+    finish_trial(ask.trial, TrialState::error, "failed");
+  else if (ask.returned)
+    finish_trial(ask.trial, TrialState::terminated, kReturned);
+  else
+    accept_row(ask, verdict);
   apply_side_effects(verdict);
-  if (trial.asked == 0 && trial.deferred) {
-    const ChildEvent event = *std::exchange(trial.deferred, std::nullopt);
-    process_gone(index, event);
-  }
-  fill();
-  check_end();
+  if (trial.gone) settle(ask.trial);
+  if (ask.kind == SchedulerEvent::Kind::remove && spec_.fail_fast)
+    wind_down(
+        Phase::failing,
+        make_error(Errc::user_code, "trial " + trial.id +
+                                        " failed and fail_fast is set; its error.txt lies in " +
+                                        trial.directory));
+  go_on();
 }
 
-void Experiment::accept_row(std::uint64_t index, const Ask& ask, Decision decision) {
-  Trial& trial = trials_[index];
+void Experiment::accept_row(const Ask& ask, const SchedulerVerdict& verdict) {
+  Trial& trial = trials_[ask.trial];
+  const auto decision = ask.by_stopper ? Decision::stop : verdict.decision;
   trial.iteration = ask.iteration;
   trial.last_row = ask.row;
-  push(AppendRecord{ResultRow{.trial = index,
+  push(AppendRecord{ResultRow{.trial = ask.trial,
                               .iteration = ask.iteration,
                               .row = ask.row->bytes,
                               .decision = decision,
                               .by_stopper = ask.by_stopper}});
-  push(WriteRow{index, ask.iteration, ask.row});
-  push(Notify{Notify::What::result, index});
+  push(WriteRow{ask.trial, ask.iteration, ask.row});
+  push(Notify{Notify::What::result, ask.trial});
   if (decision != Decision::proceed) trial.ending = decision;
-  Decision told = decision;
-  if (told == Decision::proceed && phase_ != Phase::running) told = order_while_ending(trial);
-  if (std::exchange(trial.report_open, false))
-    push(AnswerReport{index, {.decision = told, .save = std::exchange(trial.save_wanted, false)}});
+  if (decision == Decision::stop && !ask.by_stopper)
+    say(false, "trial stopped: trial=" + trial.id + (verdict.why.empty() ? "" : " " + verdict.why));
+  if (trial.place == Place::running) {
+    const auto order = order_for(trial);
+    push(AnswerReport{ask.trial,
+                      ask.iteration,
+                      {.decision = order, .save = std::exchange(trial.save_wanted, false)}});
+  }
+  needs(tell_searcher([&](Searcher& searcher) {
+    searcher.on_trial_result(static_cast<std::int64_t>(ask.trial), ask.row->values);
+  }));
 }
 
 /// An interrupted run ends its trials' processes; in the journal they go on. Out of time, they end
 /// there too.
-Decision Experiment::order_while_ending(Trial& trial) {
-  if (phase_ != Phase::out_of_time) return Decision::pause;
-  trial.ending = Decision::stop;
-  return Decision::stop;
+Decision Experiment::order_for(Trial& trial) {
+  if (phase_ == Phase::out_of_time) trial.ending = Decision::stop;
+  return trial.ending.value_or(phase_ == Phase::running ? Decision::proceed : Decision::pause);
 }
 
+/// One that is about to pause counts as paused. Trials that run on are not stopped from outside.
 void Experiment::apply_side_effects(const SchedulerVerdict& verdict) {
-  for (const auto& id : verdict.stop)
-    if (const auto index = find(id); index && paused_.erase(*index) > 0)
+  for (const auto& id : verdict.stop) {
+    const auto index = find(id);
+    if (!index) continue;
+    Trial& trial = trials_[*index];
+    if (trial.ending == Decision::pause)
+      trial.ending = Decision::stop;
+    else if (trial.place == Place::paused || trial.place == Place::queued)
       finish_trial(*index, TrialState::terminated, "stopped while it was paused");
-  for (const auto& id : verdict.resume)
-    if (const auto index = find(id); index && paused_.contains(*index)) restart(*index);
+  }
+  for (const auto& id : verdict.resume) {
+    const auto index = find(id);
+    if (!index) continue;
+    if (trials_[*index].place == Place::paused) queue(*index);
+    if (trials_[*index].ending == Decision::pause) trials_[*index].resume_wanted = true;
+  }
   for (const auto& id : verdict.checkpoint)
     if (const auto index = find(id)) trials_[*index].save_wanted = true;
 }
 
-std::optional<std::uint64_t> Experiment::find(const std::string& id) const {
-  for (const auto index : live_)
-    if (trials_[index].id == id) return index;
-  return std::nullopt;
-}
-
 // --- what trials say ------------------------------------------------------------------------
 
-void Experiment::on_ready(const TrialReady& ready, Clock::Time now) {
-  if (ready.trial >= trials_.size()) return;
-  Trial& trial = trials_[ready.trial];
-  if (ready.incarnation != trial.incarnation) return;
-  trial.set_up = true;
-  trial.since = now;
-  if (ready.iteration > 0) push(Notify{Notify::What::restored, ready.trial});
-  if (ready.iteration < trial.checkpoint_iteration)
-    push(Say{true, "trial " + trial.id + ": the checkpoint of iteration " +
-                       std::to_string(trial.checkpoint_iteration) +
-                       " is gone or broken; it goes on from iteration " +
-                       std::to_string(ready.iteration)});
-  first_setup_done_ = true;
+bool Experiment::is_current(std::uint64_t index, std::uint64_t incarnation) const {
+  if (index >= trials_.size()) return false;
+  const Trial& trial = trials_[index];
+  return (trial.place == Place::running && incarnation == trial.incarnation) ||
+         (trial.place == Place::requested && incarnation > trial.incarnation);
 }
 
-bool Experiment::stop_wanted(const Trial& trial, const TrialResult& row) {
-  for (const auto& [key, value] : spec_.stop.criteria())
-    if (!row.find(key) && warned_.insert(key).second)
-      push(Say{true, "trial " + trial.id + " reports no '" + key +
-                         "', which stop asks for: that criterion is ignored"});
-  if (spec_.stop.should_stop(trial.id, row)) return true;
-  const Value* done = row.find(kDone);
-  return done && done->is_bool() && done->as_bool();
+/// A process may be heard before the supervisor has told of it.
+bool Experiment::hear(std::uint64_t index, std::uint64_t incarnation, Clock::Time now) {
+  if (!is_current(index, incarnation)) return false;
+  now_ = now;
+  Trial& trial = trials_[index];
+  if (trial.place == Place::running) return true;
+  trial.incarnation = incarnation;
+  trial.waits_for.clear();
+  trial.set_up = trial.timed_out = trial.answer_due = false;
+  trial.since = now;
+  trial.status.become(TrialState::running);
+  move(trial, Place::running);
+  push(AppendRecord{TrialStarted{
+      .trial = index, .incarnation = incarnation, .from_iteration = trial.checkpoint_iteration}});
+  push(Notify{Notify::What::started, index});
+  return true;
+}
+
+void Experiment::on_ready(const TrialReady& ready, Clock::Time now) {
+  if (!hear(ready.trial, ready.incarnation, now)) return;
+  Trial& trial = trials_[ready.trial];
+  trial.set_up = true;
+  trial.since = now;
+  first_setup_done_ |= ready.set_up;
+  if (ready.iteration < trial.checkpoint_iteration) {
+    say(true, "trial " + trial.id + ": the checkpoint of iteration " +
+                  std::to_string(trial.checkpoint_iteration) +
+                  " is gone or broken; it goes on from iteration " +
+                  std::to_string(ready.iteration));
+    trial.checkpoint_iteration = ready.iteration;
+  } else if (ready.iteration > trial.checkpoint_iteration) {
+    // Its process died, or we did, between publishing and telling.
+    record_checkpoint(ready.trial, ready.iteration, ready.checkpoint, ready.uuid);
+  }
+  if (ready.iteration > 0) push(Notify{Notify::What::restored, ready.trial});
+  go_on();
 }
 
 void Experiment::on_report(const TrialReport& report, RowPtr row, Clock::Time now) {
-  if (report.trial >= trials_.size()) return;
+  if (!hear(report.trial, report.incarnation, now)) return;
   Trial& trial = trials_[report.trial];
-  if (report.incarnation != trial.incarnation || trial.asked > 0)
-    return;  // an older life, or said twice
-  trial.since = now;
-  if (!spec_.metric.empty() && !row->values.find(spec_.metric) &&
-      warned_.insert(spec_.metric).second) {
+  if (trial.asked) return;  // said twice: the verdict is on its way
+  trial.answer_due = true;
+  first_setup_done_ = true;  // where `setup` is the function itself
+  // Recomputed after a restart, and in the journal already; or beyond its end.
+  if (report.iteration <= trial.iteration || trial.ending) {
+    push(AnswerReport{report.trial, report.iteration, {.decision = order_for(trial)}});
+    return go_on();
+  }
+  if (!spec_.metric.empty() && !row->values.number(spec_.metric)) {
     std::string known;
     for (const auto& [key, value] : row->values)
       if (value.is_number() && known.size() < 200) known += (known.empty() ? "" : ", ") + key;
-    push(Say{true, "trial " + trial.id + " reports no '" + spec_.metric +
-                       "', the metric of this run; it reports: " + known});
+    warn_of_missing(trial, spec_.metric, "the metric of this run; its numbers are: " + known);
   }
-  if (report.iteration <= trial.iteration || trial.ending) {
-    // Recomputed after a restart: it stands in the journal already.
-    Decision told = trial.ending.value_or(Decision::proceed);
-    if (!trial.ending && phase_ != Phase::running) told = order_while_ending(trial);
-    push(AnswerReport{report.trial, {.decision = told}});
-    return;
+  const auto stop = stop_wanted(trial, row->values);
+  if (!stop) {  // the row comes again after a resume
+    wind_down(Phase::interrupted, stop.error());
+    push(AnswerReport{report.trial, report.iteration, {.decision = order_for(trial)}});
+    return go_on();
   }
-  trial.report_open = true;
-  const bool stop = stop_wanted(trial, row->values);
-  ask({.kind = stop ? SchedulerEvent::Kind::complete : SchedulerEvent::Kind::result,
+  ask({.kind = *stop ? SchedulerEvent::Kind::complete : SchedulerEvent::Kind::result,
        .trial = report.trial,
        .iteration = report.iteration,
        .row = std::move(row),
-       .by_stopper = stop});
+       .by_stopper = *stop});
+  go_on();
+}
+
+Result<bool> Experiment::stop_wanted(const Trial& trial, const TrialResult& row) {
+  for (const auto& [key, value] : spec_.stop.criteria())
+    if (!row.number(key))
+      warn_of_missing(trial, key, "which stop asks for: that criterion is ignored");
+  bool stop = false;
+  auto asked = fence(Errc::user_code, [&] { stop = spec_.stop.should_stop(trial.id, row); });
+  if (!asked) return with_context(asked.error(), "the stop function failed for trial " + trial.id);
+  return stop;
+}
+
+void Experiment::warn_of_missing(const Trial& trial, const std::string& key,
+                                 const std::string& rest) {
+  if (warned_.insert(key).second)
+    say(true, "trial " + trial.id + " reports no number '" + key + "', " + rest);
 }
 
 void Experiment::on_saved(const TrialSaved& saved, Clock::Time now) {
-  if (saved.trial >= trials_.size()) return;
-  Trial& trial = trials_[saved.trial];
-  if (saved.incarnation != trial.incarnation) return;
-  trial.since = now;
-  const auto same_name = [&](const auto& kept) { return kept.name == saved.name; };
-  if (trial.checkpoints && std::ranges::any_of(trial.checkpoints->kept(), same_name)) {
-    push(AnswerSaved{saved.trial});  // the one that a restart goes on from
-    return;
-  }
-  push(AppendRecord{CheckpointSaved{
-      .trial = saved.trial, .iteration = saved.iteration, .name = saved.name, .uuid = saved.uuid}});
+  if (!hear(saved.trial, saved.incarnation, now)) return;
+  trials_[saved.trial].answer_due = true;
+  record_checkpoint(saved.trial, saved.iteration, saved.name, saved.uuid);
   push(AnswerSaved{saved.trial});
-  push(Notify{Notify::What::saved, saved.trial});
-  keep_checkpoint(trial, saved.iteration, saved.name);
+}
+
+void Experiment::on_answered(std::uint64_t index, Clock::Time now) {
+  trials_[index].answer_due = false;
+  trials_[index].since = now;
+}
+
+void Experiment::record_checkpoint(std::uint64_t index, std::int64_t iteration,
+                                   const std::string& name, const std::string& uuid) {
+  push(AppendRecord{
+      CheckpointSaved{.trial = index, .iteration = iteration, .name = name, .uuid = uuid}});
+  keep_checkpoint(index, iteration, name);
+  push(Notify{Notify::What::saved, index});
+}
+
+void Experiment::keep_checkpoint(std::uint64_t index, std::int64_t iteration,
+                                 const std::string& name) {
+  Trial& trial = trials_[index];
+  trial.checkpoint_iteration = iteration;
+  if (!trial.checkpoints)
+    trial.checkpoints =
+        std::make_unique<CheckpointPolicy>(spec_.keep_checkpoints_num, spec_.checkpoint_score_attr);
+  // After a restart rows may be ahead of the checkpoint: then its own is not at hand.
+  static const TrialResult none;
+  const bool at_hand = iteration == trial.iteration && trial.last_row;
+  for (auto& gone :
+       trial.checkpoints->on_saved(iteration, name, at_hand ? trial.last_row->values : none))
+    push(DeleteCheckpoint{index, std::move(gone)});
 }
 
 void Experiment::on_note(std::uint64_t index, const std::string& text) {
-  if (index < trials_.size() && warned_.insert(text).second)
-    push(Say{true, "trial " + trials_[index].id + ": " + text});
+  if (index < trials_.size() && warned_.size() < limits::kNotes && warned_.insert(text).second)
+    say(true, "trial " + trials_[index].id + ": " + text);
 }
 
 void Experiment::on_config_error(std::uint64_t index, const std::string& text) {
   if (index >= trials_.size() || first_setup_done_) return;
   wind_down(Phase::failing,
             make_error(Errc::bad_request, "trial " + trials_[index].id + ": " + text));
+  go_on();
 }
 
 // --- processes ------------------------------------------------------------------------------
 
 void Experiment::on_child(const ChildEvent& event, Clock::Time now) {
   const auto index = event.child;
-  if (!live_.contains(index)) return;  // killed meanwhile: its last words
+  if (!is_current(index, event.incarnation)) return;  // of a process that we have given up
+  now_ = now;
   Trial& trial = trials_[index];
   switch (event.kind) {
     case ChildEvent::Kind::waiting: trial.waits_for = event.text; return;
     case ChildEvent::Kind::output: return;
     case ChildEvent::Kind::started:
-      trial.incarnation = event.incarnation;
-      trial.waits_for.clear();
       trial.location = "pid=" + std::to_string(event.pid);
-      trial.set_up = false;
-      trial.timed_out = false;
-      trial.since = now;
-      trial.status.become(TrialState::running);
-      ++running_;
-      push(AppendRecord{TrialStarted{.trial = index,
-                                     .incarnation = event.incarnation,
-                                     .from_iteration = trial.checkpoint_iteration}});
-      push(Notify{Notify::What::started, index});
-      fill();
-      return;
+      hear(index, event.incarnation, now);
+      break;
     case ChildEvent::Kind::refused:
     case ChildEvent::Kind::ended:
     case ChildEvent::Kind::failed:
-      if (trial.asked > 0)
-        trial.deferred = event;
-      else
-        process_gone(index, event);
+      trial.incarnation = event.incarnation;
+      lose_process(index, event);
       break;
   }
-  fill();
-  check_end();
+  go_on();
 }
 
-namespace {
-
-/// Its process may have gone before it was there: with the zygote that was to fork it.
-void wait_again(TrialStatus& status) {
-  if (status.state() != TrialState::pending) status.become(TrialState::pending);
-}
-
-}  // namespace
-
-/// The process of a live trial is gone and nothing of it is with the scheduler.
-void Experiment::process_gone(std::uint64_t index, const ChildEvent& event) {
+/// Its end is looked at when the scheduler has answered for its last row.
+void Experiment::lose_process(std::uint64_t index, const ChildEvent& event) {
   Trial& trial = trials_[index];
-  if (trial.status.finished()) return;
-  if (trial.status.state() == TrialState::running) --running_;
-  trial.report_open = false;
+  move(trial, Place::closing);
   trial.location.clear();
+  trial.waits_for.clear();
+  trial.gone = event;
+  if (!trial.asked) settle(index);
+}
 
-  if (event.kind == ChildEvent::Kind::refused) {
+/// Its process is gone and nothing of it is with the scheduler: what now?
+void Experiment::settle(std::uint64_t index) {
+  Trial& trial = trials_[index];
+  const ChildEvent event = *std::exchange(trial.gone, std::nullopt);
+  const bool failed = event.kind == ChildEvent::Kind::failed;
+  if (event.kind == ChildEvent::Kind::refused)
     wind_down(Phase::failing, make_error(Errc::out_of_resources, event.text));
-    live_.erase(index);
-    return;
-  }
-  if (event.kind == ChildEvent::Kind::failed && trial.ending != Decision::stop &&
-      phase_ == Phase::running) {
-    trial.ending.reset();
-    trial.failure_count = event.user_failures;
-    push(AppendRecord{TrialFailed{.trial = index,
-                                  .user = event.user,
-                                  .text = event.text,
-                                  .failure_count = event.user_failures}});
-    push(WriteError{index, event.user_failures, event.text});
-    trial.has_error_file = true;
-    push(Notify{Notify::What::error, index});
-    if (event.restart) {
-      wait_again(trial.status);
-      push(StartTrial{index, true});
-    } else {
-      ask({.kind = SchedulerEvent::Kind::remove, .trial = index});
-    }
-    return;
-  }
-  if (event.kind == ChildEvent::Kind::failed)
-    push(Say{true, "trial " + trial.id + " was stopped, and failed while it ended: " + event.text});
-
-  if (trial.ending == Decision::stop) {
+  const bool wanted = trial.ending != Decision::stop && phase_ == Phase::running;
+  if (failed && wanted) return settle_failure(index, event);
+  if (failed)
+    say(true, "trial " + trial.id + " was stopped, and failed while it ended: " + event.text);
+  if (event.restart) forget_child(index);
+  if (trial.ending == Decision::stop)
     finish_trial(index, TrialState::terminated, "stopped");
-  } else if (trial.ending == Decision::pause) {
-    trial.ending.reset();
-    trial.status.become(TrialState::paused);
-    paused_.insert(index);
-    resume_paused();
-  } else if (phase_ == Phase::out_of_time) {
-    finish_trial(index, TrialState::terminated, "out of time");
-  } else if (phase_ != Phase::running) {
-    wait_again(trial.status);  // a resume goes on with it
-    live_.erase(index);
-    push(CloseTrial{index});
-  } else {
+  else if (!wanted)
+    set_aside(index);
+  else if (trial.ending == Decision::pause)
+    pause(index);
+  else
     ask({.kind = SchedulerEvent::Kind::complete,
          .trial = index,
-         .row = trial.last_row,
+         .row = whole_row(trial),
          .returned = true});
+}
+
+void Experiment::settle_failure(std::uint64_t index, const ChildEvent& event) {
+  Trial& trial = trials_[index];
+  trial.failure_count = event.user_failures;
+  push(AppendRecord{TrialFailed{.trial = index,
+                                .user = event.user,
+                                .text = event.text,
+                                .failure_count = event.user_failures}});
+  push(WriteError{index, ++trial.error_count, event.text});
+  push(Notify{Notify::What::error, index, event.text});
+  setup_failed_ = true;
+  if (!event.restart) {
+    ask({.kind = SchedulerEvent::Kind::remove, .trial = index});
+  } else if (trial.ending == Decision::pause) {
+    forget_child(index);
+    pause(index);
+  } else {
+    if (trial.status.state() == TrialState::running) trial.status.become(TrialState::pending);
+    move(trial, Place::requested);
+    push(StartTrial{index, true});
   }
 }
 
-void Experiment::restart(std::uint64_t index) {
-  paused_.erase(index);
-  trials_[index].status.become(TrialState::pending);
-  push(StartTrial{index, false});
+/// The supervisor waits to be told to restart what has no process any more.
+void Experiment::forget_child(std::uint64_t index) { push(StopTrial{index, StopMode::kill, {}}); }
+
+void Experiment::pause(std::uint64_t index) {
+  Trial& trial = trials_[index];
+  trial.ending.reset();
+  trial.status.become(TrialState::paused);
+  move(trial, Place::paused);
+  push(CloseTrial{index, true});
+  if (std::exchange(trial.resume_wanted, false)) queue(index);
 }
 
-/// Paused trials run again when no new ones are to be made.
-void Experiment::resume_paused() {
-  if (!exhausted_ || phase_ != Phase::running || live_.size() != paused_.size()) return;
-  for (const auto index : std::set(paused_)) restart(index);
+// --- time -----------------------------------------------------------------------------------
+
+void Experiment::on_tick(Clock::Time now) {
+  if (finished_) return;
+  now_ = now;
+  for (const auto index : std::vector(live_.begin(), live_.end())) {
+    Trial& trial = trials_[index];
+    if (trial.place != Place::running || trial.answer_due || trial.timed_out) continue;
+    const auto waited = now - trial.since;
+    if (trial.ending) {
+      if (waited < limits::kTrialEnd) continue;
+      say(true, "trial " + trial.id + " was told to " +
+                    (trial.ending == Decision::stop ? "stop" : "pause") + " and goes on after " +
+                    std::to_string(limits::kTrialEnd.count() / 1000) + " s: it is killed");
+      push(StopTrial{index, StopMode::kill, {}});
+      lose_process(index, {.child = index, .kind = ChildEvent::Kind::ended});
+    } else if (spec_.step_timeout.count() > 0 && trial.set_up && waited >= spec_.step_timeout) {
+      trial.timed_out = true;
+      push(StopTrial{index, StopMode::fail,
+                     "a step took longer than step_timeout (" +
+                         std::to_string(spec_.step_timeout.count() / 1000.0).substr(0, 6) + " s)"});
+    }
+  }
+  if (now - time_noted_ >= std::chrono::seconds(10)) note_time();
+  if (budget_used_up() && phase_ == Phase::running) {
+    say(false, "time_budget is used up: the running trials end");
+    wind_down(Phase::out_of_time, {});
+  }
+  go_on();
 }
+
+std::chrono::milliseconds Experiment::time_used(Clock::Time now) const {
+  return used_before_ + std::chrono::duration_cast<std::chrono::milliseconds>(now - begun_);
+}
+
+bool Experiment::budget_used_up() const {
+  return spec_.time_budget.count() > 0 && time_used(now_) >= spec_.time_budget;
+}
+
+void Experiment::note_time() {
+  time_noted_ = now_;
+  push(AppendRecord{TimeUsed{.seconds = std::chrono::duration<double>(time_used(now_)).count()}});
+}
+
+// --- ends -----------------------------------------------------------------------------------
 
 void Experiment::finish_trial(std::uint64_t index, TrialState state, std::string_view why) {
   Trial& trial = trials_[index];
   trial.status.become(state);
   trial.last_row = trimmed(trial.last_row);
-  trial.waits_for.clear();
+  trial.ending.reset();
+  move(trial, Place::none);
   live_.erase(index);
   push(AppendRecord{TrialEnded{.trial = index, .state = state, .why = std::string(why)}});
-  push(CloseTrial{index});
+  push(CloseTrial{index, false});
   if (state == TrialState::terminated) push(Notify{Notify::What::complete, index});
+  needs(complete_in_searcher(index));
 }
 
-// --- time and the end -----------------------------------------------------------------------
-
-void Experiment::on_tick(Clock::Time now) {
-  if (finished_) return;
-  if (spec_.step_timeout.count() > 0)
-    for (const auto index : live_) {
-      Trial& trial = trials_[index];
-      if (trial.status.state() != TrialState::running || !trial.set_up || trial.asked > 0 ||
-          trial.timed_out)
-        continue;
-      if (now - trial.since < spec_.step_timeout) continue;
-      trial.timed_out = true;
-      push(StopTrial{index, StopMode::fail,
-                     "a step took longer than step_timeout (" +
-                         Value(spec_.step_timeout.count() / 1000.0).text() + " s)"});
-    }
-  if (now - budget_noted_ >= std::chrono::seconds(10)) {
-    note_time(now);
-  }
-  if (spec_.time_budget.count() > 0 && phase_ == Phase::running &&
-      time_used(now) >= spec_.time_budget) {
-    push(Say{false, "time_budget is used up: the running trials end"});
-    wind_down(Phase::out_of_time, {});
-  }
+Result<void> Experiment::complete_in_searcher(std::uint64_t index) {
+  return tell_searcher([&](Searcher& searcher) {
+    searcher.on_trial_complete(static_cast<std::int64_t>(index), last_result(index),
+                               state(index) == TrialState::error);
+  });
 }
 
-void Experiment::note_time(Clock::Time now) {
-  budget_noted_ = now;
-  push(AppendRecord{TimeUsed{.seconds = std::chrono::duration<double>(time_used(now)).count()}});
+/// The run ends without it; out of time it ends too, else a resume goes on with it.
+void Experiment::set_aside(std::uint64_t index) {
+  if (phase_ == Phase::out_of_time)
+    return finish_trial(index, TrialState::terminated, "out of time");
+  Trial& trial = trials_[index];
+  if (trial.status.state() == TrialState::running)
+    trial.status.become(trial.ending == Decision::pause ? TrialState::paused : TrialState::pending);
+  move(trial, Place::none);
+  live_.erase(index);
+  push(CloseTrial{index, false});
 }
 
 void Experiment::interrupt(const std::string& why, Clock::Time now) {
-  if (phase_ != Phase::running) return;
-  note_time(now);
+  now_ = now;
   wind_down(Phase::interrupted, make_error(Errc::cancelled, why));
+  go_on();
 }
 
+/// Running trials save and end, or are killed when something failed; the others end here.
 void Experiment::wind_down(Phase phase, Error error) {
   if (phase_ != Phase::running) return;
   phase_ = phase;
   end_error_ = std::move(error);
-  exhausted_ = true;
-  for (const auto index : std::set(live_)) {
-    Trial& trial = trials_[index];
-    if (trial.status.state() == TrialState::running) {
-      push(StopTrial{index, phase == Phase::failing ? StopMode::kill : StopMode::cancel, {}});
-      if (phase != Phase::failing) continue;
-      --running_;
-      trial.status.become(TrialState::pending);
-    } else {
-      push(StopTrial{index, StopMode::kill, {}});
-    }
-    if (phase == Phase::out_of_time && trial.asked == 0) {
-      paused_.erase(index);
-      finish_trial(index, TrialState::terminated, "out of time");
-    } else {
-      live_.erase(index);
+  for (const auto index : std::vector(live_.begin(), live_.end())) {
+    switch (trials_[index].place) {
+      case Place::running:
+        push(StopTrial{index, phase == Phase::failing ? StopMode::kill : StopMode::cancel, {}});
+        if (phase == Phase::failing)
+          lose_process(index, {.child = index, .kind = ChildEvent::Kind::ended});
+        break;
+      case Place::requested:
+        push(StopTrial{index, StopMode::kill, {}});
+        set_aside(index);
+        break;
+      case Place::none:
+      case Place::queued:
+      case Place::paused: set_aside(index); break;
+      case Place::closing: break;  // the verdict decides
     }
   }
-  check_end();
 }
 
 void Experiment::check_end() {
-  if (finished_ || creating_ || !asks_.empty()) return;
-  const bool none_left = live_.empty() && exhausted_;
-  if (!none_left) return;
+  if (finished_ || !asks_.empty() || !live_.empty()) return;
+  if (phase_ == Phase::running && !exhausted_) return;
   finished_ = true;
+  note_time();
   push(AppendRecord{RunEnded{.why = end_error_ ? describe(end_error_) : "complete"}});
   push(Finish{end_error_});
 }
@@ -614,7 +612,7 @@ TrialSnapshot Experiment::snapshot(std::uint64_t index) const {
           .location = trial.location,
           .waits_for = trial.waits_for,
           .failure_count = trial.failure_count,
-          .error_file = trial.has_error_file ? trial.directory + "/error.txt" : ""};
+          .error_file = trial.error_count > 0 ? trial.directory + "/error.txt" : ""};
 }
 
 }  // namespace troupe::tune::internal

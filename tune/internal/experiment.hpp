@@ -14,6 +14,7 @@
 #include "tune/stopper.hpp"
 #include "tune/trial.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -67,11 +68,12 @@ struct WriteRow {
 };
 struct WriteError {
   std::uint64_t trial;
-  std::int64_t number;
+  std::int64_t number;  ///< counts every failure of the trial
   std::string text;
 };
 struct CloseTrial {
   std::uint64_t trial;
+  bool for_now;  ///< it will be opened again soon: only its descriptors go
 };
 struct DeleteCheckpoint {
   std::uint64_t trial;
@@ -79,13 +81,14 @@ struct DeleteCheckpoint {
 };
 struct StartTrial {
   std::uint64_t trial;
-  bool again;
-};  ///< again: the supervisor has it already
+  bool again;  ///< the supervisor has it already
+};
 struct StopTrial {
   std::uint64_t trial;
   StopMode mode;
   std::string text;
 };
+/// `add` has no verdict; every other event is answered by `on_verdict`, in order.
 struct AskScheduler {
   SchedulerEvent::Kind kind;
   std::uint64_t trial;
@@ -93,6 +96,7 @@ struct AskScheduler {
 };
 struct AnswerReport {
   std::uint64_t trial;
+  std::int64_t iteration;
   TrialOrder order;
 };
 struct AnswerSaved {
@@ -102,6 +106,7 @@ struct Notify {
   enum class What { started, restored, result, saved, complete, error };
   What what;
   std::uint64_t trial;
+  std::string text = {};  ///< error: the failure's
 };
 struct Say {
   bool warning;
@@ -115,23 +120,28 @@ using Command = std::variant<AppendRecord, OpenTrial, WriteRow, WriteError, Clos
                              DeleteCheckpoint, StartTrial, StopTrial, AskScheduler, AnswerReport,
                              AnswerSaved, Notify, Say, Finish>;
 
+/// Of a finished trial's last row only what tables show is kept: the user's metrics, iterations and
+/// time.
+RowPtr trimmed(const RowPtr& row);
+
 /// The deciding core behind `tune::run`: events in, commands out. No actors, no clock, no disk.
 ///
 /// A result's way: `on_report` asks the scheduler, its verdict comes by `on_verdict`, and only then
-/// the row is journalled, written and answered. Every scheduler event is asked and answered in one
-/// queue, so the journal holds them in the order in which the scheduler saw them, and `restore` can
-/// feed a new scheduler the same way.
+/// the row is journalled, written and answered. Scheduler and searcher are told everything in the
+/// order in which the journal has it, so that `restore` can feed new ones the same way: a new trial
+/// is made only when no verdict is outstanding, and asks that come meanwhile are held back.
 class Experiment {
  public:
   Experiment(ExperimentSpec spec, std::unique_ptr<Searcher> searcher);
 
+  /// Gives a new scheduler one event of an earlier run; the same events bring the same verdicts.
+  using Feed = std::function<Result<SchedulerVerdict>(const SchedulerEvent&)>;
   /// Everything that was known when the journal ended, record by record; call before `begin`.
-  /// `event` is given what a new scheduler must be fed, in order: the same way brings back a
-  /// scheduler that died alone.
-  using Feed = std::function<void(const SchedulerEvent&)>;
-  Result<void> restore(const Record& record, const Feed& event);
+  /// Without a searcher it only feeds: so a scheduler that died alone is brought back. Errors:
+  /// corrupt, and those of scheduler and searcher.
+  Result<void> restore(const Record& record, const Feed& feed);
   /// After the last record: which trials run again. By default those that had not ended.
-  void resume(Resume mode);
+  Result<void> resume(Resume mode, const Feed& feed);
 
   void begin(Clock::Time now);
   void on_verdict(const SchedulerVerdict& verdict, Clock::Time now);
@@ -139,6 +149,8 @@ class Experiment {
   void on_ready(const TrialReady& ready, Clock::Time now);
   void on_report(const TrialReport& report, RowPtr row, Clock::Time now);
   void on_saved(const TrialSaved& saved, Clock::Time now);
+  /// AnswerReport or AnswerSaved is carried out: its next step begins.
+  void on_answered(std::uint64_t trial, Clock::Time now);
   /// `setup` threw a ConfigError: in the first wave the end of all, since every trial would fail.
   void on_config_error(std::uint64_t trial, const std::string& text);
   /// A trial's sentence for the log; the same one from another trial is not repeated.
@@ -152,27 +164,46 @@ class Experiment {
   std::vector<Command> take_commands();
 
   bool finished() const { return finished_; }
+  /// Whether this is the trial's present process. What others say is dropped.
+  bool is_current(std::uint64_t trial, std::uint64_t incarnation) const;
   std::size_t trial_count() const { return trials_.size(); }
+  /// Trials that have a process.
+  std::size_t running_count() const { return count(Place::running); }
   /// Trials expected in all; -1: endless; nothing: not known.
   std::optional<std::int64_t> expected_count() const { return searcher_->total(); }
+  const Searcher& searcher() const { return *searcher_; }
   TrialSnapshot snapshot(std::uint64_t trial) const;
   const std::string& trial_id(std::uint64_t trial) const { return trials_[trial].id; }
   const Config& config(std::uint64_t trial) const { return trials_[trial].config; }
   const std::string& directory(std::uint64_t trial) const { return trials_[trial].directory; }
   const std::string& tag(std::uint64_t trial) const { return trials_[trial].tag; }
+  TrialState state(std::uint64_t trial) const { return trials_[trial].status.state(); }
   const TrialResult& last_result(std::uint64_t trial) const;
-  /// `training_iteration` of the last journalled row; 0 before the first.
+  /// Of the last journalled row, counted by rows; 0 before the first.
+  std::int64_t iteration(std::uint64_t trial) const { return trials_[trial].iteration; }
+  /// `training_iteration` of that row, which the user's own metrics may set.
   std::int64_t row_iteration(std::uint64_t trial) const;
   std::int64_t failure_count(std::uint64_t trial) const { return trials_[trial].failure_count; }
+  /// How many processes it has had.
+  std::uint64_t incarnation(std::uint64_t trial) const { return trials_[trial].incarnation; }
   const CheckpointPolicy* checkpoints(std::uint64_t trial) const {
     return trials_[trial].checkpoints.get();
   }
-  std::int64_t iteration(std::uint64_t trial) const { return trials_[trial].iteration; }
   /// Indices of trials that are not finished.
   const std::set<std::uint64_t>& live() const { return live_; }
   std::chrono::milliseconds time_used(Clock::Time now) const;
 
  private:
+  /// Where a live trial is; always in one place.
+  enum class Place {
+    none,       ///< not live: finished, or left for a resume
+    queued,     ///< may run, and waits for max_concurrent
+    requested,  ///< the supervisor looks for a machine
+    running,    ///< it has a process
+    closing,    ///< its process is gone, and the scheduler is asked
+    paused,     ///< without a process by the scheduler's wish
+  };
+
   /// Everything kept of a trial; of a finished one less than 2 KB.
   struct Trial {
     std::string id = {};
@@ -185,21 +216,21 @@ class Experiment {
     RowPtr last_row = {};
     std::int64_t checkpoint_iteration = 0;               ///< of the newest checkpoint
     std::unique_ptr<CheckpointPolicy> checkpoints = {};  ///< none before the first
-    std::int64_t failure_count = 0;
-    bool has_error_file = false;
+    std::int64_t failure_count = 0;                      ///< those that count
+    std::int64_t error_count = 0;                        ///< all: entries in error.txt
     std::string location = {};
     std::string waits_for = {};
     // while it is live:
-    int asked = 0;             ///< scheduler events without verdict
-    bool report_open = false;  ///< its process waits for an answer
-    bool set_up = false;       ///< this incarnation's `setup` has succeeded
-    std::optional<Decision> ending =
-        {};  ///< it was told to stop or pause; its process may still be there
-    std::optional<ChildEvent> deferred =
-        {};                  ///< its process's end, met while a verdict was awaited
-    Clock::Time since = {};  ///< begin of the present step
-    bool timed_out = false;
-    bool save_wanted = false;
+    Place place = Place::none;
+    bool asked = false;                   ///< an event of it is without a verdict
+    bool answer_due = false;              ///< its process waits for us
+    bool set_up = false;                  ///< this process's `setup` has succeeded
+    bool timed_out = false;               ///< its process is being killed for that
+    bool save_wanted = false;             ///< by the scheduler, with the next answer
+    bool resume_wanted = false;           ///< by the scheduler, before it was paused
+    std::optional<Decision> ending = {};  ///< it was told to stop or pause
+    std::optional<ChildEvent> gone = {};  ///< its process's end, until the verdict is there
+    Clock::Time since = {};               ///< begin of the present step
   };
   struct Ask {
     SchedulerEvent::Kind kind;
@@ -210,44 +241,88 @@ class Experiment {
     bool returned = false;  ///< complete: a function's return, whose row is in the journal already
   };
   enum class Phase { running, interrupted, out_of_time, failing };
+  /// Why a function trainable's trial ended by itself: `restore` knows its last event by it.
+  static constexpr std::string_view kReturned = "returned";
+
+  // new trials, and the order of things
+  void go_on();
+  bool wants_trial() const;
+  bool may_start() const;
+  void create();
+  void queue(std::uint64_t index);
+  void start(std::uint64_t index);
+  void ask(Ask ask);
+  void check_end();
+
+  // results
+  void accept_row(const Ask& ask, const SchedulerVerdict& verdict);
+  Decision order_for(Trial& trial);
+  Result<bool> stop_wanted(const Trial& trial, const TrialResult& row);
+  void warn_of_missing(const Trial& trial, const std::string& key, const std::string& rest);
+  void apply_side_effects(const SchedulerVerdict& verdict);
+  void record_checkpoint(std::uint64_t index, std::int64_t iteration, const std::string& name,
+                         const std::string& uuid);
+  void keep_checkpoint(std::uint64_t index, std::int64_t iteration, const std::string& name);
+
+  // processes
+  bool hear(std::uint64_t index, std::uint64_t incarnation, Clock::Time now);
+  void lose_process(std::uint64_t index, const ChildEvent& event);
+  void settle(std::uint64_t index);
+  void settle_failure(std::uint64_t index, const ChildEvent& event);
+  void forget_child(std::uint64_t index);
+  void pause(std::uint64_t index);
+
+  // ends
+  void finish_trial(std::uint64_t index, TrialState state, std::string_view why);
+  void set_aside(std::uint64_t index);
+  void wind_down(Phase phase, Error error);
+  void note_time();
+  bool budget_used_up() const;
+
+  // an earlier run
+  Result<void> restore_added(const TrialAdded& added, const Feed& feed);
+  Result<void> restore_row(const ResultRow& row, const Feed& feed);
+  Result<void> restore_end(const TrialEnded& ended, const Feed& feed);
+  Result<void> reopen(std::uint64_t index, bool from_beginning, const Feed& feed);
+  Result<void> feed_scheduler(const SchedulerEvent& event, const Feed& feed);
 
   void push(Command command) { commands_.push_back(std::move(command)); }
-  void fill();
-  void create(std::uint64_t index);
-  void ask(Ask ask);
-  void accept_row(std::uint64_t index, const Ask& ask, Decision decision);
-  Decision order_while_ending(Trial& trial);
-  void keep_checkpoint(Trial& trial, std::int64_t iteration, const std::string& name);
-  void reopen(std::uint64_t index, bool from_beginning);
-  void note_time(Clock::Time now);
-  void apply_side_effects(const SchedulerVerdict& verdict);
-  void process_gone(std::uint64_t index, const ChildEvent& event);
-  void finish_trial(std::uint64_t index, TrialState state, std::string_view why);
-  void restart(std::uint64_t index);
-  void resume_paused();
-  void wind_down(Phase phase, Error error);
-  void check_end();
+  void say(bool warning, std::string line) { push(Say{warning, std::move(line)}); }
+  std::size_t count(Place place) const { return counts_[static_cast<std::size_t>(place)]; }
+  void move(Trial& trial, Place place);
   std::optional<std::uint64_t> find(const std::string& id) const;
-  bool stop_wanted(const Trial& trial, const TrialResult& row);
+  static RowPtr whole_row(const Trial& trial);
+  void needs(const Result<void>& done);
+  Result<void> complete_in_searcher(std::uint64_t index);
+  /// A searcher may be the user's own.
+  template <class F>
+  Result<void> tell_searcher(F&& call) {
+    if (!searcher_) return {};
+    auto told = fence(Errc::user_code, [&] { call(*searcher_); });
+    if (!told) return with_context(told.error(), "the searcher");
+    return {};
+  }
 
   ExperimentSpec spec_;
   std::unique_ptr<Searcher> searcher_;
   std::vector<Trial> trials_;
-  std::set<std::uint64_t> live_;    ///< not finished
-  std::set<std::uint64_t> paused_;  ///< of these: without a process, by the scheduler's wish
-  std::size_t running_ = 0;         ///< trials with a process
+  std::set<std::uint64_t> live_;  ///< those with a place
+  std::array<std::size_t, 6> counts_ = {};
+  std::deque<std::uint64_t> queued_;
   std::deque<Ask> asks_;
+  std::size_t sent_ = 0;  ///< of `asks_`: with the scheduler; the others are held back
   std::vector<Command> commands_;
-  std::set<std::string> warned_;  ///< keys that were missing
-  bool exhausted_ = false;        ///< the searcher has no more
-  bool creating_ = false;         ///< an `add` is with the scheduler
-  bool first_setup_done_ = false;
+  std::set<std::string> warned_;   ///< sentences and keys
+  bool exhausted_ = false;         ///< the searcher has no more
+  bool first_setup_done_ = false;  ///< of all trials
+  bool setup_failed_ = false;      ///< before that
   bool finished_ = false;
   Phase phase_ = Phase::running;
   Error end_error_;
-  std::chrono::milliseconds used_before_ = {};  ///< time of earlier incarnations of the driver
+  std::chrono::milliseconds used_before_ = {};  ///< time of earlier drivers
+  Clock::Time now_ = {};                        ///< of the present event
   Clock::Time begun_ = {};
-  Clock::Time budget_noted_ = {};
+  Clock::Time time_noted_ = {};
 };
 
 }  // namespace troupe::tune::internal

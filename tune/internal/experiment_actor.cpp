@@ -5,7 +5,6 @@
 #include "libactor/log.hpp"
 #include "tune/internal/host_memory.hpp"
 #include "tune/internal/journal_disk.hpp"
-#include "tune/internal/scheduler_actor.hpp"
 #include "tune/internal/wire.hpp"
 #include "tune/naming.hpp"
 
@@ -51,7 +50,7 @@ void ExperimentActor::begin(Self* self, std::shared_ptr<ExperimentPlan> plan) {
   begun_ = clock_.now();
   supervisor_ = spawn_supervisor(*plan_->cluster, caf::actor_cast<caf::actor>(self));
   syncer_ = std::make_unique<Syncer>([journal = plan_->journal.get()] { return journal->sync(); });
-  spawn_scheduler();
+  spawn_scheduler(std::move(plan_->scheduler));
   for_callbacks([&](Callback& callback) { callback.on_experiment_begin(plan_->info); });
   next_report_ = begun_ + (plan_->reporter ? plan_->reporter->period() : limits::kStatus);
 }
@@ -79,6 +78,8 @@ caf::behavior ExperimentActor::behavior() {
       },
       [this](const TrialReport& report) -> caf::result<TrialOrder> {
         auto promise = self_->make_response_promise();
+        // Nobody waits for the answer to a process that is gone.
+        if (!plan_->core->is_current(report.trial, report.incarnation)) return promise;
         auto row = std::make_shared<Row>();
         auto values = decode_metrics(report.row);
         if (!values) {
@@ -87,13 +88,14 @@ caf::behavior ExperimentActor::behavior() {
         }
         row->bytes = report.row;
         row->values = std::move(*values);
-        reports_[report.trial] = promise;
+        reports_[report.trial] = {report.iteration, promise};
         plan_->core->on_report(report, std::move(row), clock_.now());
         run_commands();
         return promise;
       },
       [this](const TrialSaved& saved) -> caf::result<std::int64_t> {
         auto promise = self_->make_response_promise();
+        if (!plan_->core->is_current(saved.trial, saved.incarnation)) return promise;
         saves_[saved.trial] = promise;
         plan_->core->on_saved(saved, clock_.now());
         run_commands();
@@ -123,10 +125,6 @@ void ExperimentActor::on_child(const ChildEvent& event) {
     if (event.child < plan_->core->trial_count())
       print_output(plan_->core->trial_id(event.child), event.text);
     return;
-  }
-  if (event.kind == ChildEvent::Kind::failed || event.kind == ChildEvent::Kind::ended) {
-    reports_.erase(event.child);
-    saves_.erase(event.child);
   }
   plan_->core->on_child(event, clock_.now());
   run_commands();
@@ -159,17 +157,9 @@ void ExperimentActor::on_interrupt(const std::string& why) {
 
 // --- the scheduler --------------------------------------------------------------------------
 
-/// A scheduler that knows all that the journal knows, and what is on its way there.
-void ExperimentActor::spawn_scheduler() {
-  auto made = fence(Errc::user_code, [&] { return plan_->make_scheduler(); });
-  if (!made) return finish(with_context(made.error(), "the scheduler"));
-  scheduler_ = actor_system(*plan_->cluster)
-                   .spawn(scheduler_actor,
-                          std::make_shared<std::unique_ptr<TrialScheduler>>(std::move(*made)));
+void ExperimentActor::spawn_scheduler(std::shared_ptr<SchedulerState> scheduler) {
+  scheduler_ = actor_system(*plan_->cluster).spawn(scheduler_actor, std::move(scheduler));
   self_->monitor(scheduler_);
-  for (const auto& event : plan_->replay) caf::anon_send(scheduler_, event);
-  plan_->replay.clear();
-  plan_->replay.shrink_to_fit();
 }
 
 void ExperimentActor::on_scheduler_down() {
@@ -179,25 +169,36 @@ void ExperimentActor::on_scheduler_down() {
         make_error(Errc::peer_lost,
                    "the scheduler died " + std::to_string(kSchedulerTries) + " times in a row"));
   say(true, "the scheduler was lost; a new one is fed the journal");
-  if (auto read = read_replay(); !read)
-    return finish(with_context(read.error(), "the scheduler can't be brought back"));
-  spawn_scheduler();
+  auto scheduler = new_scheduler();
+  if (!scheduler)
+    return finish(with_context(scheduler.error(), "the scheduler can't be brought back"));
+  spawn_scheduler(std::move(*scheduler));
   for (const auto& event : std::exchange(unanswered_, {})) send_to_scheduler(event);
 }
 
-/// What a new scheduler must be fed: the journal, and what is on its way there.
-Result<void> ExperimentActor::read_replay() {
+/// One that knows all that is in the journal, and what is on its way there. A trial whose addition
+/// still stands in the queue is told by the command behind it.
+Result<std::shared_ptr<SchedulerState>> ExperimentActor::new_scheduler() {
+  auto scheduler = std::make_shared<SchedulerState>();
+  auto made = fence(Errc::user_code, [&] { scheduler->scheduler = plan_->make_scheduler(); });
+  if (!made) return made.error();
   Experiment past(plan_->spec, nullptr);
-  const auto feed = [&](const SchedulerEvent& event) { plan_->replay.push_back(event); };
+  const auto feed = [&](const SchedulerEvent& event) { return decide(*scheduler, event); };
   auto disk = open_journal_file(plan_->journal_path, JournalAccess::read_only);
   if (!disk) return disk.error();
   auto read =
       read_journal(**disk, [&](const Record& record) { return past.restore(record, feed); });
   if (!read) return read.error();
-  for (const auto& command : queue_)
-    if (const auto* append = std::get_if<AppendRecord>(&command))
-      if (auto done = past.restore(append->record, feed); !done) return done;
-  return {};
+  const auto tell_later = [](const SchedulerEvent&) { return SchedulerVerdict{}; };
+  for (const auto& command : queue_) {
+    const auto* append = std::get_if<AppendRecord>(&command);
+    if (!append) continue;
+    const bool added = std::holds_alternative<TrialAdded>(append->record);
+    auto done =
+        added ? past.restore(append->record, tell_later) : past.restore(append->record, feed);
+    if (!done) return done.error();
+  }
+  return scheduler;
 }
 
 SchedulerEvent ExperimentActor::event_of(const AskScheduler& ask) const {
@@ -207,12 +208,14 @@ SchedulerEvent ExperimentActor::event_of(const AskScheduler& ask) const {
   return event;
 }
 
+/// An addition has no verdict, and is in the journal before it is sent.
 void ExperimentActor::send_to_scheduler(const SchedulerEvent& event) {
-  unanswered_.push_back(event);
+  const bool decides = event.kind != SchedulerEvent::Kind::add;
+  if (decides) unanswered_.push_back(event);
   self_->request(scheduler_, limits::kRequest, event)
       .then(
-          [this](const SchedulerVerdict& verdict) {
-            if (unanswered_.empty()) return;
+          [this, decides](const SchedulerVerdict& verdict) {
+            if (!decides) return;
             unanswered_.pop_front();
             scheduler_deaths_ = 0;
             plan_->core->on_verdict(verdict, clock_.now());
@@ -272,7 +275,6 @@ Result<void> ExperimentActor::carry_out(Command& command) {
             return {};
           },
           [&](WriteError& error) -> Result<void> {
-            failure_texts_[error.trial] = error.text;
             if (const auto at = files_.find(error.trial); at != files_.end())
               if (auto written = at->second->append_error(error.number, error.text, clock_.wall());
                   !written)
@@ -281,7 +283,12 @@ Result<void> ExperimentActor::carry_out(Command& command) {
             return {};
           },
           [&](CloseTrial& close) -> Result<void> {
-            files_.erase(close.trial);
+            if (const auto at = files_.find(close.trial); at != files_.end()) {
+              at->second->close();
+              if (!close.for_now) files_.erase(at);
+            }
+            reports_.erase(close.trial);
+            saves_.erase(close.trial);
             return {};
           },
           [&](DeleteCheckpoint& gone) -> Result<void> {
@@ -303,13 +310,17 @@ Result<void> ExperimentActor::carry_out(Command& command) {
             return {};
           },
           [&](AnswerReport& answer) -> Result<void> {
-            if (auto node = reports_.extract(answer.trial); !node.empty())
-              node.mapped().deliver(answer.order);
+            const auto at = reports_.find(answer.trial);
+            if (at == reports_.end() || at->second.iteration != answer.iteration) return {};
+            at->second.answer.deliver(answer.order);
+            reports_.erase(at);
+            plan_->core->on_answered(answer.trial, clock_.now());
             return {};
           },
           [&](AnswerSaved& answer) -> Result<void> {
             if (auto node = saves_.extract(answer.trial); !node.empty())
               node.mapped().deliver(std::int64_t{0});
+            plan_->core->on_answered(answer.trial, clock_.now());
             return {};
           },
           [&](Notify& notification) -> Result<void> {
@@ -333,6 +344,7 @@ std::filesystem::path ExperimentActor::folder_of(std::uint64_t trial) const {
 }
 
 Result<void> ExperimentActor::open_trial(std::uint64_t trial) {
+  if (files_.contains(trial)) return {};  // it was paused
   auto opened = TrialFiles::open(folder_of(trial), plan_->core->config(trial));
   if (!opened) return with_context(opened.error(), "trial " + plan_->core->trial_id(trial));
   // Rows that the journal does not have were never acknowledged, and will come again.
@@ -368,7 +380,8 @@ void ExperimentActor::start_trial(const StartTrial& start) {
                         .forward_output = plan_->log_to_driver,
                         .argument = std::move(argument),
                         .restart = plan_->restart,
-                        .user_failures = core.failure_count(start.trial)});
+                        .user_failures = core.failure_count(start.trial),
+                        .incarnation = core.incarnation(start.trial)});
 }
 
 // --- telling --------------------------------------------------------------------------------
@@ -398,8 +411,7 @@ void ExperimentActor::notify(const Notify& notification) {
       case Notify::What::result: return callback.on_trial_result(trial, trial.last_result);
       case Notify::What::saved: return callback.on_trial_save(trial, checkpoint());
       case Notify::What::complete: return callback.on_trial_complete(trial);
-      case Notify::What::error:
-        return callback.on_trial_error(trial, failure_texts_[notification.trial]);
+      case Notify::What::error: return callback.on_trial_error(trial, notification.text);
     }
   });
 }
@@ -415,15 +427,11 @@ StatusView ExperimentActor::status() {
   const auto& core = *plan_->core;
   snapshots_.clear();
   snapshots_.reserve(core.trial_count());
-  std::size_t running = 0;
-  for (std::uint64_t i = 0; i < core.trial_count(); ++i) {
-    snapshots_.push_back(core.snapshot(i));
-    running += snapshots_.back().state == TrialState::running;
-  }
+  for (std::uint64_t i = 0; i < core.trial_count(); ++i) snapshots_.push_back(core.snapshot(i));
   StatusView view;
   view.experiment = plan_->info;
   view.scheduler = scheduler_text_;
-  view.requested = times(plan_->resources, static_cast<std::int64_t>(running));
+  view.requested = times(plan_->resources, static_cast<std::int64_t>(core.running_count()));
   view.total = plan_->cluster->total();
   const auto memory = host_memory();
   view.memory_used_bytes = memory.used_bytes;

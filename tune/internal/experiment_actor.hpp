@@ -7,6 +7,7 @@
 #include "tune/internal/experiment_state.hpp"
 #include "tune/internal/journal.hpp"
 #include "tune/internal/result_files.hpp"
+#include "tune/internal/scheduler_actor.hpp"
 #include "tune/internal/syncer.hpp"
 #include "tune/reporter.hpp"
 #include "tune/trainable.hpp"
@@ -37,15 +38,15 @@ struct ExperimentPlan {
   bool checkpoint_at_end = false;
   bool log_to_driver = true;
   std::function<std::unique_ptr<TrialScheduler>()> make_scheduler =
-      {};  ///< begun, knows nothing yet
+      {};  ///< another: begun, knows nothing yet
   ExperimentSpec spec = {};
   std::vector<std::shared_ptr<Callback>> callbacks = {};
   std::shared_ptr<ProgressReporter> reporter = {};
   std::unique_ptr<Experiment> core = {};  ///< restored, where there was something to restore
   std::unique_ptr<Journal> journal = {};
   std::filesystem::path journal_path = {};
-  std::vector<SchedulerEvent> replay = {};   ///< what the scheduler must be fed first
-  std::function<void(Error)> finished = {};  ///< called once, on the experiment's thread
+  std::shared_ptr<SchedulerState> scheduler = {};  ///< the first; knows all that the core knows
+  std::function<void(Error)> finished = {};        ///< called once, on the experiment's thread
   Cluster* cluster = nullptr;
 };
 
@@ -67,7 +68,7 @@ class ExperimentActor {
   void on_tick();
   void on_interrupt(const std::string& why);
   void on_scheduler_down();
-  Result<void> read_replay();
+  Result<std::shared_ptr<SchedulerState>> new_scheduler();
 
   // commands
   void run_commands();
@@ -79,7 +80,7 @@ class ExperimentActor {
   void say(bool warning, const std::string& line);
   void finish(Error error);
 
-  void spawn_scheduler();
+  void spawn_scheduler(std::shared_ptr<SchedulerState> scheduler);
   SchedulerEvent event_of(const AskScheduler& ask) const;
   std::filesystem::path folder_of(std::uint64_t trial) const;
   StatusView status();
@@ -101,9 +102,12 @@ class ExperimentActor {
   std::deque<SchedulerEvent> unanswered_;                       ///< sent to the scheduler
   int scheduler_deaths_ = 0;                                    ///< in a row
   std::map<std::uint64_t, std::unique_ptr<TrialFiles>> files_;  ///< of trials that are not finished
-  std::map<std::uint64_t, caf::response_promise> reports_;
+  struct Waiting {
+    std::int64_t iteration = 0;
+    caf::response_promise answer = {};
+  };
+  std::map<std::uint64_t, Waiting> reports_;
   std::map<std::uint64_t, caf::response_promise> saves_;
-  std::map<std::uint64_t, std::string> failure_texts_;
   std::unique_ptr<Syncer> syncer_;
   std::vector<TrialSnapshot> snapshots_;  ///< of the last report, borrowed by it
   Clock::Time begun_ = {};

@@ -29,7 +29,10 @@ struct TrialArgument {
 struct TrialReady {
   std::uint64_t trial = 0;  ///< index
   std::uint64_t incarnation = 0;
-  std::int64_t iteration = 0;  ///< of the checkpoint that it goes on from
+  std::int64_t iteration = 0;   ///< of the checkpoint that it goes on from; 0: from the beginning
+  std::string checkpoint = {};  ///< that one's folder in the trial's
+  std::string uuid = {};        ///< and its identity
+  bool set_up = true;           ///< false: a function, whose first report proves it
 };
 
 /// Trial to experiment: one row. The answer is a TrialOrder.
@@ -71,11 +74,13 @@ struct SchedulerVerdict {
   std::vector<std::string> stop = {};
   std::vector<std::string> resume = {};
   std::vector<std::string> checkpoint = {};
+  std::string why = {};
 };
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, TrialReady& x) {
-  return f(caf::meta::type_name("troupe::TrialReady"), x.trial, x.incarnation, x.iteration);
+  return f(caf::meta::type_name("troupe::TrialReady"), x.trial, x.incarnation, x.iteration,
+           x.checkpoint, x.uuid, x.set_up);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, TrialReport& x) {
@@ -97,7 +102,7 @@ typename Inspector::result_type inspect(Inspector& f, SchedulerEvent& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, SchedulerVerdict& x) {
   return f(caf::meta::type_name("troupe::SchedulerVerdict"), x.decision, x.stop, x.resume,
-           x.checkpoint);
+           x.checkpoint, x.why);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, TrialArgument& x) {

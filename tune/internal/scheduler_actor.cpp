@@ -7,7 +7,7 @@
 namespace troupe::tune::internal {
 namespace {
 
-Result<Verdict> decide(SchedulerState& state, const SchedulerEvent& event) {
+Result<Verdict> decide_unfenced(SchedulerState& state, const SchedulerEvent& event) {
   if (event.kind == SchedulerEvent::Kind::add) {
     auto config = decode_config(event.config);
     if (!config) return config.error();
@@ -32,23 +32,30 @@ Result<Verdict> decide(SchedulerState& state, const SchedulerEvent& event) {
   const bool over =
       event.kind != SchedulerEvent::Kind::result || verdict.decision == Decision::stop;
   if (over && known != state.configs.end()) state.configs.erase(known);
+  for (const auto& id : verdict.stop) state.configs.erase(id);
   return verdict;
 }
 
 }  // namespace
 
+Result<SchedulerVerdict> decide(SchedulerState& state, const SchedulerEvent& event) {
+  auto verdict = fence(Errc::user_code, [&] { return unwrap(decide_unfenced(state, event)); });
+  if (!verdict) return with_context(verdict.error(), "the scheduler");
+  return SchedulerVerdict{.decision = verdict->decision,
+                          .stop = std::move(verdict->stop),
+                          .resume = std::move(verdict->resume),
+                          .checkpoint = std::move(verdict->checkpoint),
+                          .why = std::move(verdict->why)};
+}
+
 caf::behavior scheduler_actor(caf::stateful_actor<SchedulerState>* self,
-                              const std::shared_ptr<std::unique_ptr<TrialScheduler>>& scheduler) {
-  self->state.scheduler = std::move(*scheduler);
+                              const std::shared_ptr<SchedulerState>& scheduler) {
+  self->state = std::move(*scheduler);
   return {
       [self](const SchedulerEvent& event) -> caf::result<SchedulerVerdict> {
-        // A scheduler may be the user's own.
-        auto verdict = fence(Errc::user_code, [&] { return unwrap(decide(self->state, event)); });
-        if (!verdict) return with_context(verdict.error(), "the scheduler");
-        return SchedulerVerdict{.decision = verdict->decision,
-                                .stop = std::move(verdict->stop),
-                                .resume = std::move(verdict->resume),
-                                .checkpoint = std::move(verdict->checkpoint)};
+        auto verdict = decide(self->state, event);
+        if (!verdict) return verdict.error();
+        return std::move(*verdict);
       },
       [self](status_atom) -> caf::result<std::string, std::string> {
         return {self->state.scheduler->debug_string(), self->state.scheduler->state()};

@@ -20,9 +20,12 @@ struct SchedulerState {
   static inline const char* name = "scheduler";
 };
 
-/// scheduler: `begin` has been called. Takes a SchedulerEvent and answers with a SchedulerVerdict;
-/// (status_atom) is answered with debug string and state.
+/// A scheduler may be the user's own: what it throws is user_code.
+Result<SchedulerVerdict> decide(SchedulerState& state, const SchedulerEvent& event);
+
+/// scheduler: `begin` has been called; it may have been fed already. Takes a SchedulerEvent and
+/// answers with a SchedulerVerdict; (status_atom) is answered with debug string and state.
 caf::behavior scheduler_actor(caf::stateful_actor<SchedulerState>* self,
-                              const std::shared_ptr<std::unique_ptr<TrialScheduler>>& scheduler);
+                              const std::shared_ptr<SchedulerState>& scheduler);
 
 }  // namespace troupe::tune::internal

@@ -25,10 +25,10 @@ Result<Answer> TrialActor::ask(const Message& message) {
   }
 }
 
-void TrialActor::ready(std::int64_t iteration) {
-  self_->send(
-      experiment_,
-      TrialReady{.trial = trial(), .incarnation = worker_.incarnation(), .iteration = iteration});
+void TrialActor::ready(TrialReady ready) {
+  ready.trial = trial();
+  ready.incarnation = worker_.incarnation();
+  self_->send(experiment_, std::move(ready));
 }
 
 Result<TrialOrder> TrialActor::report(std::int64_t iteration, std::string row) {

@@ -19,7 +19,8 @@ class TrialActor {
 
   std::uint64_t trial() const { return worker_.child(); }
 
-  void ready(std::int64_t iteration);
+  /// Who it is, is filled in.
+  void ready(TrialReady ready);
   /// Blocks until the row is journalled and decided on.
   Result<TrialOrder> report(std::int64_t iteration, std::string row);
   /// Blocks until the checkpoint is in the journal.

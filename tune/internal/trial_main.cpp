@@ -43,7 +43,7 @@ Result<void> TrialMain::begin() {
   const auto& folder = context().directory();
   if (auto cleaned = clean_checkpoints(folder); !cleaned) log_warn(describe(cleaned.error()));
   if (argument_.max_iteration == 0) return {};
-  auto scan = newest_valid_checkpoint(folder);
+  auto scan = newest_valid_checkpoint(folder, argument_.max_iteration);
   for (const auto& refused : scan.refused)
     actor_.note("a checkpoint can't be used: " + text_of(refused));
   if (!scan.newest) return {};
@@ -58,11 +58,11 @@ Result<void> TrialMain::begin() {
   return {};
 }
 
-void TrialMain::ready() {
-  actor_.ready(iteration_);
-  // The process before may have died between publishing and telling, and nobody would remove it.
-  if (checkpoint_)
-    (void)actor_.saved(iteration_, checkpoint_->folder().filename().string(), checkpoint_->uuid());
+void TrialMain::ready(bool set_up) {
+  actor_.ready({.iteration = iteration_,
+                .checkpoint = checkpoint_ ? checkpoint_->folder().filename().string() : "",
+                .uuid = checkpoint_ ? checkpoint_->uuid() : "",
+                .set_up = set_up});
   step_began_ = clock_.now();
 }
 

@@ -29,8 +29,8 @@ class TrialMain {
 
   /// The newest sound checkpoint; nullptr: from the beginning.
   const CheckpointReader* checkpoint() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
-  /// `setup` and `load_checkpoint` are done.
-  void ready();
+  /// `setup` and `load_checkpoint` are done; or, not `set_up`, a function begins.
+  void ready(bool set_up);
 
   /// Makes the row of the next iteration, reports it and waits for the order.
   Result<TrialOrder> report(Metrics metrics, bool from_function, bool with_checkpoint);
