@@ -417,6 +417,10 @@ void World::new_driver(Resume mode) {
   for (const auto& record : journal_)
     must(bool(core_->restore(record, feed)), "the journal can't be read");
   if (!first) {
+    // What the journal has and a file has not, comes from there.
+    for (auto& [trial, written] : written_)
+      for (auto& file = files_[trial]; std::ssize(file) < written.rows;)
+        file.push_back(std::ssize(file) + 1);
     journal_.push_back(RunResumed{.mode = "automatic"});
     must(bool(core_->resume(mode, feed)), "it can't be resumed");
   }
@@ -519,14 +523,12 @@ void World::append(const Record& record) {
   if (!lost) journal_.push_back(record);
 }
 
-/// What lies in a trial's folder beyond the journal goes, and what is missing comes from it.
+/// What lies in a trial's folder beyond the journal goes.
 void World::open(std::uint64_t trial) {
   if (!open_files_.insert(trial).second) return;
   auto& file = files_[trial];
   const auto rows = written_[trial].rows;
   while (!file.empty() && file.back() > rows) file.pop_back();
-  while (static_cast<std::int64_t>(file.size()) < rows)
-    file.push_back(static_cast<std::int64_t>(file.size()) + 1);
   if (core_->iteration(trial) == 0) checkpoints_[trial].clear();
 }
 
@@ -656,6 +658,8 @@ void World::check_end() const {
     must(state != TrialState::running, "a trial runs in a run that has ended");
     must(!complete || state == TrialState::terminated || state == TrialState::error || mended_,
          "a trial is in no final state");
+    const bool whole = !files_.contains(i) || std::ssize(files_.at(i)) == core_->iteration(i);
+    must(whole || (mended_ && core_->iteration(i) == 0), "a file lacks rows");
     if (const auto* policy = core_->checkpoints(i))
       for (const auto& kept : policy->kept())
         must(checkpoints_.at(i).contains(kept.iteration), "a kept checkpoint is not there");

@@ -503,7 +503,7 @@ void Experiment::on_tick(Clock::Time now) {
       trial.timed_out = true;
       push(StopTrial{index, StopMode::fail,
                      "a step took longer than step_timeout (" +
-                         std::to_string(spec_.step_timeout.count() / 1000.0).substr(0, 6) + " s)"});
+                         Value(spec_.step_timeout.count() / 1000.0).text() + " s)"});
     }
   }
   if (now - time_noted_ >= std::chrono::seconds(10)) note_time();

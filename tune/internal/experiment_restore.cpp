@@ -156,7 +156,6 @@ Result<void> Experiment::resume(Resume mode, const Feed& feed) {
   for (const auto index : std::vector(live_.begin(), live_.end())) {
     Trial& trial = trials_[index];
     if (trial.ending == Decision::stop) {  // decided, and then nobody was left to note its end
-      push(OpenTrial{index});              // its last row may be missing there
       finish_trial(index, TrialState::terminated, "stopped");
     } else {
       if (trial.ending == Decision::pause) {
