@@ -270,8 +270,6 @@ bool Experiment::hear(std::uint64_t index, std::uint64_t incarnation, Clock::Tim
   trial.since = now;
   trial.status.become(TrialState::running);
   move(trial, Place::running);
-  push(AppendRecord{TrialStarted{
-      .trial = index, .incarnation = incarnation, .from_iteration = trial.checkpoint_iteration}});
   push(Notify{Notify::What::started, index});
   return true;
 }
@@ -282,6 +280,8 @@ void Experiment::on_ready(const TrialReady& ready, Clock::Time now) {
   trial.set_up = true;
   trial.since = now;
   first_setup_done_ |= ready.set_up;
+  push(AppendRecord{TrialStarted{
+      .trial = ready.trial, .incarnation = ready.incarnation, .from_iteration = ready.iteration}});
   if (ready.iteration < trial.checkpoint_iteration) {
     say(true, "trial " + trial.id + ": the checkpoint of iteration " +
                   std::to_string(trial.checkpoint_iteration) +
