@@ -173,7 +173,11 @@ void ExperimentActor::on_scheduler_down() {
   if (!scheduler)
     return finish(with_context(scheduler.error(), "the scheduler can't be brought back"));
   spawn_scheduler(std::move(*scheduler));
-  for (const auto& event : std::exchange(unanswered_, {})) send_to_scheduler(event);
+  std::erase_if(unanswered_, [](const SchedulerEvent& event) {
+    return event.kind == SchedulerEvent::Kind::add;  // it stands in the journal
+  });
+  asking_ = 0;
+  ask_scheduler();
 }
 
 /// One that knows all that is in the journal, and what is on its way there. A trial whose addition
@@ -208,18 +212,27 @@ SchedulerEvent ExperimentActor::event_of(const AskScheduler& ask) const {
   return event;
 }
 
-/// An addition has no verdict, and is in the journal before it is sent.
-void ExperimentActor::send_to_scheduler(const SchedulerEvent& event) {
-  const bool decides = event.kind != SchedulerEvent::Kind::add;
-  if (decides) unanswered_.push_back(event);
-  self_->request(scheduler_, limits::kRequest, event)
+/// One message at a time is with the scheduler; what comes meanwhile goes together in the next. An
+/// addition has no verdict, and is in the journal before it is sent.
+void ExperimentActor::ask_scheduler() {
+  if (asking_ > 0 || unanswered_.empty()) return;
+  asking_ = unanswered_.size();
+  self_
+      ->request(scheduler_, limits::kRequest,
+                std::vector<SchedulerEvent>(unanswered_.begin(), unanswered_.end()))
       .then(
-          [this, decides](const SchedulerVerdict& verdict) {
-            if (!decides) return;
-            unanswered_.pop_front();
+          [this, from = scheduler_](const std::vector<SchedulerVerdict>& verdicts) {
+            if (from != scheduler_) return;  // of one that is gone: asked again
+            asking_ = 0;
             scheduler_deaths_ = 0;
-            plan_->core->on_verdict(verdict, clock_.now());
+            for (const auto& verdict : verdicts) {
+              if (done_) return;
+              const bool decides = unanswered_.front().kind != SchedulerEvent::Kind::add;
+              unanswered_.pop_front();
+              if (decides) plan_->core->on_verdict(verdict, clock_.now());
+            }
             run_commands();
+            ask_scheduler();
           },
           [this, to = scheduler_](const caf::error& error) {
             if (to != scheduler_ || done_) return;          // of one that is gone: asked again
@@ -306,7 +319,8 @@ Result<void> ExperimentActor::carry_out(Command& command) {
             return {};
           },
           [&](AskScheduler& ask) -> Result<void> {
-            send_to_scheduler(event_of(ask));
+            unanswered_.push_back(event_of(ask));
+            ask_scheduler();
             return {};
           },
           [&](AnswerReport& answer) -> Result<void> {

@@ -75,7 +75,7 @@ class ExperimentActor {
   Result<void> carry_out(Command& command);
   Result<void> open_trial(std::uint64_t trial);
   void start_trial(const StartTrial& start);
-  void send_to_scheduler(const SchedulerEvent& event);
+  void ask_scheduler();
   void notify(const Notify& notification);
   void say(bool warning, const std::string& line);
   void finish(Error error);
@@ -99,8 +99,9 @@ class ExperimentActor {
   std::deque<Command> queue_;
   std::string stalled_;  ///< why the queue stands still; empty: it does not
   Clock::Time next_try_ = {};
-  std::deque<SchedulerEvent> unanswered_;                       ///< sent to the scheduler
-  int scheduler_deaths_ = 0;                                    ///< in a row
+  std::deque<SchedulerEvent> unanswered_;  ///< of the scheduler, in order
+  std::size_t asking_ = 0;                 ///< of these, those that are with it now
+  int scheduler_deaths_ = 0;               ///< in a row
   std::map<std::uint64_t, std::unique_ptr<TrialFiles>> files_;  ///< of trials that are not finished
   struct Waiting {
     std::int64_t iteration = 0;

@@ -60,7 +60,9 @@ struct TrialSaved {
   std::string uuid = {};
 };
 
-/// Experiment to scheduler: one event; the answer is a SchedulerVerdict.
+/// Experiment to scheduler: events in order, as many as there are; the answer has a
+/// SchedulerVerdict for each. When many trials report at once they go together: waking a thread
+/// costs more than deciding.
 struct SchedulerEvent {
   enum class Kind : std::uint8_t { add, result, complete, remove };
   Kind kind = Kind::add;
@@ -126,6 +128,8 @@ CAF_ADD_TYPE_ID(troupe_tune, (troupe::tune::internal::TrialOrder))
 CAF_ADD_TYPE_ID(troupe_tune, (troupe::tune::internal::TrialSaved))
 CAF_ADD_TYPE_ID(troupe_tune, (troupe::tune::internal::SchedulerEvent))
 CAF_ADD_TYPE_ID(troupe_tune, (troupe::tune::internal::SchedulerVerdict))
+CAF_ADD_TYPE_ID(troupe_tune, (std::vector<troupe::tune::internal::SchedulerEvent>))
+CAF_ADD_TYPE_ID(troupe_tune, (std::vector<troupe::tune::internal::SchedulerVerdict>))
 CAF_ADD_TYPE_ID(troupe_tune, (troupe::tune::internal::TrialArgument))
 CAF_ADD_ATOM(troupe_tune, troupe::tune::internal, begin_atom, "begin")          // run -> experiment
 CAF_ADD_ATOM(troupe_tune, troupe::tune::internal, status_atom, "status")        // run -> experiment

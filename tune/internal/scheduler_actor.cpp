@@ -52,10 +52,15 @@ caf::behavior scheduler_actor(caf::stateful_actor<SchedulerState>* self,
                               const std::shared_ptr<SchedulerState>& scheduler) {
   self->state = std::move(*scheduler);
   return {
-      [self](const SchedulerEvent& event) -> caf::result<SchedulerVerdict> {
-        auto verdict = decide(self->state, event);
-        if (!verdict) return verdict.error();
-        return std::move(*verdict);
+      [self](
+          const std::vector<SchedulerEvent>& events) -> caf::result<std::vector<SchedulerVerdict>> {
+        std::vector<SchedulerVerdict> verdicts;
+        for (const auto& event : events) {
+          auto verdict = decide(self->state, event);
+          if (!verdict) return verdict.error();
+          verdicts.push_back(std::move(*verdict));
+        }
+        return verdicts;
       },
       [self](status_atom) -> caf::result<std::string, std::string> {
         return {self->state.scheduler->debug_string(), self->state.scheduler->state()};
