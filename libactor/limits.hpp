@@ -17,13 +17,9 @@ inline constexpr std::chrono::milliseconds kRequest =
     30s;  ///< one request to an actor and its reply
 inline constexpr std::chrono::milliseconds kZygoteStart =
     30s;  ///< exec of the user's binary to a ready zygote
-inline constexpr std::chrono::milliseconds kImpossibleRequest =
-    30s;  ///< a request that no machine can ever grant
-inline constexpr std::chrono::milliseconds kTerminateGrace = 10s;  ///< SIGTERM, then SIGKILL
+inline constexpr std::chrono::milliseconds kTerminateGrace = 10s;  ///< asked to end, then SIGKILL
 inline constexpr std::chrono::milliseconds kTrialEnd =
     60s;  ///< a trial that was told to stop or pause, until it is killed
-inline constexpr std::chrono::milliseconds kOwnerLost =
-    10s;  ///< a worker without its owner ends itself
 inline constexpr std::chrono::milliseconds kShutdown =
     5s;  ///< an actor system that does not end is left hard
 inline constexpr std::chrono::milliseconds kMemorySample =
@@ -36,11 +32,6 @@ inline constexpr std::chrono::milliseconds kCheckpointInterval =
     30s;  ///< between two automatic checkpoints of a trial, and
 inline constexpr double kCheckpointCost =
     0.02;  ///< of the trial's time that saving may have taken by then
-
-inline constexpr std::chrono::milliseconds kBeat = 1s;
-inline constexpr std::chrono::milliseconds kBeatLate = 3s;
-inline constexpr std::chrono::milliseconds kBeatSuspect = 10s;
-inline constexpr std::chrono::milliseconds kBeatDead = 30s;
 
 // --- size -----------------------------------------------------------------------------------
 
@@ -67,7 +58,6 @@ inline constexpr int kPendingTrials = 16;  ///< trials that are made ahead of fr
 inline constexpr int kNotes = 1'000;       ///< different sentences of trials that are logged
 inline constexpr int kMessageDepth = 16;   ///< messages nested in messages
 
-static_assert(kBeat < kBeatLate && kBeatLate < kBeatSuspect && kBeatSuspect < kBeatDead);
 static_assert(kHandshake < kRequest);
 static_assert(kChunkBytes < kMessageBytes);
 static_assert(kFrameBytes <= kChunkBytes);

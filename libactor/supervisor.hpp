@@ -54,8 +54,8 @@ struct Failure {
   bool operator==(const Failure&) const = default;
 };
 
-/// The rules of DESIGN §4.5. A SIGKILL that nobody of ours sent counts as infrastructure, also
-/// where user code sent it to itself: the kernel does not tell.
+/// The rules of libactor/README.md, "The life of a worker". A SIGKILL that nobody of ours sent
+/// counts as infrastructure, also where user code sent it to itself: the kernel does not tell.
 Failure classify(const Ending& ending);
 
 /// Counts the failures of one worker and decides what follows. Pure.

@@ -67,7 +67,7 @@ class Metrics {
 /// (`kTrainingIteration` and others).
 using TrialResult = Metrics;
 
-/// Names that are filled in for the user: specs/tune.md §2.8 has their order and rules.
+/// Names that are filled in for the user: tune/README.md has their order and rules.
 inline constexpr std::string_view kTrainingIteration = "training_iteration";
 inline constexpr std::string_view kTimeTotal = "time_total_s";
 inline constexpr std::string_view kTimeThisIteration = "time_this_iter_s";

@@ -23,11 +23,6 @@
 
 namespace troupe::tune {
 
-/// How a trial is kept apart from others.
-enum class Isolation {
-  process,  ///< a forked process a trial: a crash, a leak or a kill costs one trial
-};
-
 /// `checkpoint_freq`: a number of steps, or automatic.
 struct CheckpointFreq {
   constexpr CheckpointFreq() = default;                           ///< automatic
@@ -59,8 +54,6 @@ struct RunOptions {
   std::uint64_t seed = 0;     ///< 0: drawn, printed and kept in the journal
 
   std::optional<Resources> resources_per_trial = {};  ///< default cpus=1
-  Isolation isolation = Isolation::process;
-
   CheckpointFreq checkpoint_freq = {};
   bool checkpoint_at_end = false;
   std::int64_t keep_checkpoints_num = 1;  ///< the newest always stays beside these; 0: all
@@ -82,10 +75,12 @@ struct RunOptions {
 
 /// Runs the experiment and blocks until it has ended. Call from `main`'s thread.
 ///
-/// SIGINT and SIGTERM save and end it (`resume` goes on), twice leaves at once. Errors: bad_request
-/// before the first trial, with the option and the way out; user_code when the first wave fails in
-/// `setup` by ConfigError, or by fail_fast; io when the result folder can't be made. Trials in
-/// ERROR are no error of the run: see the analysis.
+/// SIGINT and SIGTERM end it: running trials save after their step, at most limits::kTerminateGrace
+/// later they are killed, and `resume` goes on; twice leaves at once. Errors: bad_request and
+/// out_of_resources before the first trial, with the option and the way out; bad_request when the
+/// first wave fails in `setup` by ConfigError; refused and not_found for a folder that can't be
+/// gone on with; user_code by fail_fast; cancelled after a signal; io when the result folder can't
+/// be made. Trials in ERROR are no error of the run: see the analysis.
 Result<ExperimentAnalysis> run(Cluster& cluster, const TrainableSpec& trainable,
                                const RunOptions& options);
 

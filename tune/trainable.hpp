@@ -71,11 +71,9 @@ class Session {
 
 /// A trainable as a value: what `tune::run` needs to know to start it in another process.
 struct TrainableSpec {
-  std::string entry = {};    ///< in the table of entries
-  std::string name = {};     ///< "MnistTrainable", for folders and tables
-  bool is_function = false;  ///< reports by itself; `step_timeout` is then from report to report
-  bool can_save = false;     ///< `save_checkpoint` is overridden: automatic checkpoints are on
-  Config config = {};        ///< defaults under the run's config
+  std::string entry = {};  ///< in the table of entries
+  std::string name = {};   ///< "MnistTrainable", for folders and tables
+  Config config = {};      ///< defaults under the run's config
   std::optional<Resources> resources =
       {};  ///< fixed by the trainable; `resources_per_trial` is then an error
 };
@@ -113,12 +111,7 @@ std::string readable_function_name(std::string_view pretty_function);
 template <class T>
 requires std::is_base_of_v<Trainable, T> TrainableSpec trainable() {
   (void)Registration<&internal::serve<T>, T>::done;
-  return {
-      .entry = entry_name<T>(),
-      .name = readable_type_name(typeid(T)),
-      .is_function = false,
-      .can_save =
-          !std::is_same_v<decltype(&T::save_checkpoint), void (Trainable::*)(CheckpointWriter&)>};
+  return {.entry = entry_name<T>(), .name = readable_type_name(typeid(T))};
 }
 
 /// A function `void f(tune::Session&, const tune::Config&)`.
@@ -128,9 +121,7 @@ trainable() {
   using Key = internal::FunctionKey<Function>;
   (void)Registration<&internal::serve_it<Function>, Key>::done;
   return {.entry = entry_name<Key>(),
-          .name = internal::readable_function_name(__PRETTY_FUNCTION__),
-          .is_function = true,
-          .can_save = true};
+          .name = internal::readable_function_name(__PRETTY_FUNCTION__)};
 }
 
 }  // namespace troupe::tune

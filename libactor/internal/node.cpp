@@ -85,6 +85,7 @@ void start(Self self, const LeaseGrant& grant, const caf::actor& supervisor) {
   auto connection = serve(*state.system, std::move(control->first), supervisor);
   if (!connection) return refuse(connection.error());
   running.connection = std::move(*connection);
+  running.line = std::move(line->first);
 
   const std::vector<int> devices(grant.devices.begin(), grant.devices.end());
   const auto visible = visible_devices(spec.resources.gpus, state.machine.gpus, devices);

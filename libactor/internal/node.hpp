@@ -35,7 +35,8 @@ struct NodeState {
   struct Running {
     caf::actor supervisor = {};
     Connection connection = {};
-    pid_t pid = 0;                  ///< and its process group; 0: not started yet
+    Fd line = {};   ///< by it two workers of this machine can be joined without a port
+    pid_t pid = 0;  ///< and its process group; 0: not started yet
     std::int64_t memory_bytes = 0;  ///< granted; 0: not watched
     std::string killed_for_memory = {};
   };

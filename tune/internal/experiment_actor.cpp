@@ -164,7 +164,7 @@ void ExperimentActor::spawn_scheduler(std::shared_ptr<SchedulerState> scheduler)
 
 void ExperimentActor::on_scheduler_down() {
   if (done_) return;
-  if (++scheduler_deaths_ > kSchedulerTries)
+  if (++scheduler_deaths_ >= kSchedulerTries)
     return finish(
         make_error(Errc::peer_lost,
                    "the scheduler died " + std::to_string(kSchedulerTries) + " times in a row"));
