@@ -29,5 +29,7 @@ int main(int argc, char** argv) {
                                        .seed = 1,
                                    });
   if (!analysis) return fail(analysis.error());
-  std::printf("best lr: %g\n", analysis->best_config().get<double>("lr"));
+  const auto best = analysis->best_trial();
+  if (!best) return fail(best.error());
+  std::printf("best lr: %g\n", (*best)->config.get<double>("lr"));
 }

@@ -6,9 +6,13 @@
 #include "libactor/internal/process.hpp"
 #include "libactor/internal/worker_main.hpp"
 #include "libactor/internal/zygote_main.hpp"
+#include "libactor/limits.hpp"
 #include "libactor/log.hpp"
 
+#include <sys/resource.h>
+
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -49,11 +53,13 @@ class Arguments {
           return make_error(Errc::bad_request,
                             std::string(name) + " needs a value: " + std::string(name) + " VALUE");
         std::string value = argv_[i + 1];
+        if (value.empty()) return make_error(Errc::bad_request, std::string(name) + " is empty");
         remove(i, 2);
         return std::optional(std::move(value));
       }
       if (word.size() > name.size() && word.starts_with(name) && word[name.size()] == '=') {
         std::string value(word.substr(name.size() + 1));
+        if (value.empty()) return make_error(Errc::bad_request, std::string(name) + " is empty");
         remove(i, 1);
         return std::optional(std::move(value));
       }
@@ -135,6 +141,10 @@ internal::Machine machine_of(const InitOptions& options) {
 Result<Cluster> start_driver(InitOptions options) {
   if (options.address.empty())
     if (const char* address = std::getenv("TROUPE_ADDRESS")) options.address = address;
+  if (!options.token_file.empty())
+    return make_error(Errc::refused,
+                      "token file '" + options.token_file +
+                          "': this version runs on one machine only; leave --token-file away");
   if (!options.address.empty())
     return make_error(Errc::refused,
                       "address '" + options.address +
@@ -142,8 +152,18 @@ Result<Cluster> start_driver(InitOptions options) {
                           "TROUPE_ADDRESS away to use this one");
   if (auto sound = internal::caf_fixes_self_test(); !sound)
     return with_context(sound.error(), "init");
-  auto impl = internal::start_cluster({.machine = machine_of(options), .strict = options.strict});
-  if (!impl) return impl.error();
+  struct rlimit descriptors = {};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && descriptors.rlim_cur < limits::kDescriptors)
+    return make_error(Errc::bad_request,
+                      "this process may open " + std::to_string(descriptors.rlim_cur) +
+                          " files, at least " + std::to_string(limits::kDescriptors) +
+                          " are needed; raise it by ulimit -n");
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write, not our end
+  auto impl = fence(Errc::io, [&] {
+    return unwrap(
+        internal::start_cluster({.machine = machine_of(options), .strict = options.strict}));
+  });
+  if (!impl) return with_context(impl.error(), "init: see ulimit -u and ulimit -v");
   return Cluster(std::move(*impl));
 }
 

@@ -259,6 +259,11 @@ Error ExperimentAnalysis::nobody_reported(const std::string& metric) const {
     }
   if (reported)
     return make_error(Errc::not_found, "no trial has reported a finite number as '" + metric + "'");
+  std::string failed;
+  for (const auto& trial : trials_)
+    if (trial.state == TrialState::error && failed.empty())
+      failed = "; trial " + trial.id + " failed, see " +
+               (folder_ / trial.directory / "error.txt").string();
   std::string told;
   std::size_t count = 0;
   for (const auto& name : names)
@@ -266,7 +271,8 @@ Error ExperimentAnalysis::nobody_reported(const std::string& metric) const {
   if (names.size() > kMaxNamesTold) told += ", …";
   return make_error(Errc::not_found,
                     "no trial has reported '" + metric + "'; " +
-                        (told.empty() ? "nothing was reported" : "reported were: " + told));
+                        (told.empty() ? "nothing was reported" : "reported were: " + told) +
+                        failed);
 }
 
 /// What counts of a trial in this scope, oldest first; without reading its rows where its last

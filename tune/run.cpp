@@ -71,17 +71,42 @@ Result<void> check_options(Cluster& cluster, const TrainableSpec& trainable,
       trainable.resources.value_or(options.resources_per_trial.value_or(Resources{})));
 }
 
-fs::path local_dir_of(const RunOptions& options) {
-  if (!options.local_dir.empty()) return fs::absolute(options.local_dir);
-  if (const char* folder = std::getenv("TROUPE_RESULT_DIR"); folder && *folder)
-    return fs::absolute(folder);
+Result<fs::path> local_dir_of(const RunOptions& options) {
+  fs::path folder = options.local_dir;
   const char* home = std::getenv("HOME");
-  return fs::path(home && *home ? home : "/tmp") / "troupe_results";
+  if (const char* said = std::getenv("TROUPE_RESULT_DIR"); folder.empty() && said) folder = said;
+  if (folder.empty() && home && *home) folder = fs::path(home) / "troupe_results";
+  if (folder.empty())
+    return wrong("neither HOME nor TROUPE_RESULT_DIR is set; set one of them, or local_dir");
+  std::error_code error;
+  const auto absolute = fs::absolute(folder, error);
+  if (!error) return absolute;
+  return make_error(Errc::io, "the present folder is gone, and " + folder.string() +
+                                  " is relative to it; choose an absolute local_dir");
+}
+
+/// The name that the user gave, or the trainable's with date and time: a second run within that
+/// second gets another.
+std::string choose_name(const RunOptions& options, const fs::path& local_dir,
+                        const std::string& trainable, const std::string& date) {
+  if (!options.name.empty()) return options.name;
+  const auto name = trainable + "_" + date;
+  auto free = name;
+  for (int again = 2; fs::exists(local_dir / free); ++again)
+    free = name + "_" + std::to_string(again);
+  return free;
+}
+
+/// Whether there are trials of a run here, with its journal or without.
+bool holds_trials(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (fs::exists(at->path() / "params.json", error)) return true;
+  return false;
 }
 
 /// The experiment's folder, made if it is not there.
-Result<fs::path> make_folder(const RunOptions& options, const std::string& name) {
-  const auto folder = local_dir_of(options) / name;
+Result<fs::path> make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (!error && fs::is_directory(folder)) return folder;
@@ -250,6 +275,12 @@ Result<void> take_up(ExperimentPlan& plan, const RunOptions& options, RunBegun b
     const auto* before = std::get_if<RunBegun>(&record);
     if (!before) return plan.core->restore(record, feed);
     if (auto same = check_same(*before, begun, folder); !same) return same;
+    if (options.seed != 0 && options.seed != before->seed)
+      return make_error(Errc::refused, "resume: " + folder.string() +
+                                           " holds a run with the seed " +
+                                           std::to_string(before->seed) + ", seed is " +
+                                           std::to_string(options.seed) +
+                                           "; leave seed away, or give this run another name");
     resumed = true;
     begun = *before;
     return make_deciders(plan, options, before->seed);
@@ -259,6 +290,11 @@ Result<void> take_up(ExperimentPlan& plan, const RunOptions& options, RunBegun b
   auto journal = Journal::open(std::move(*disk), take);
   if (!journal) return with_context(journal.error(), plan.journal_path.string());
   plan.journal = std::make_unique<Journal>(std::move(*journal));
+  if (!resumed && holds_trials(folder))
+    return make_error(Errc::refused,
+                      folder.string() +
+                          " holds trials, but its journal is gone or empty, so nothing can go on "
+                          "with them; move the folder away, or give this run another name");
 
   plan.experiment_id = begun.experiment_id;
   plan.started = Clock::WallTime(std::chrono::duration_cast<Clock::WallTime::duration>(
@@ -282,7 +318,9 @@ Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const Traina
   if (auto good = check_options(cluster, trainable, options); !good) return good.error();
   SystemClock clock;
   const auto date = date_for_name(clock.wall());
-  const auto name = options.name.empty() ? trainable.name + "_" + date : options.name;
+  const auto local_dir = local_dir_of(options);
+  if (!local_dir) return local_dir.error();
+  const auto name = choose_name(options, *local_dir, trainable.name, date);
 
   auto plan = std::make_shared<ExperimentPlan>();
   plan->cluster = &cluster;
@@ -300,7 +338,7 @@ Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const Traina
   auto made = make_deciders(*plan, options, options.seed != 0 ? options.seed : random_seed());
   if (!made) return made.error();
 
-  auto folder = make_folder(options, name);
+  auto folder = make_folder(*local_dir / name);
   if (!folder) return folder.error();
   plan->info = {.name = name,
                 .directory = *folder,
@@ -324,6 +362,10 @@ Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const Traina
   return plan;
 }
 
+Error no_thread(const Error& error) {
+  return with_context(error, "tune::run: no thread could be started, see ulimit -u and ulimit -v");
+}
+
 }  // namespace
 
 Result<ExperimentAnalysis> run(Cluster& cluster, const TrainableSpec& trainable,
@@ -344,7 +386,11 @@ Result<ExperimentAnalysis> run(Cluster& cluster, const TrainableSpec& trainable,
   };
   auto& system = actor_system(cluster);
   caf::scoped_actor self{system};
-  const auto experiment = self->spawn<caf::detached + caf::monitored>(experiment_actor, plan);
+  caf::actor experiment;
+  auto spawned = fence(Errc::io, [&] {
+    experiment = self->spawn<caf::detached + caf::monitored>(experiment_actor, plan);
+  });
+  if (!spawned) return no_thread(spawned.error());
   plan.reset();
   system.registry().put(experiment_atom::value, experiment);
   self->send(experiment, begin_atom_v);

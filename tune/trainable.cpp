@@ -33,14 +33,18 @@ const Context& Session::context() const { return impl_.main.context(); }
 namespace internal {
 namespace {
 
-/// Runs the user's beginning; a ConfigError is told at once, since in the first wave it ends the
-/// experiment.
+/// Runs the user's beginning. A ConfigError, or data that is not there, is told at once: in the
+/// first wave it ends the experiment.
 Result<void> set_up(TrialMain& main, const std::function<void()>& body) {
   return fence(Errc::user_code, [&] {
     try {
       body();
     } catch (const ConfigError& e) {
       main.config_error(e.what());
+      throw;
+    } catch (const Exception& e) {  // what every trial lacks: a data set that is not there
+      if (code_of(e.error()) == Errc::not_found || code_of(e.error()) == Errc::bad_request)
+        main.config_error(text_of(e.error()));
       throw;
     }
   });

@@ -46,6 +46,15 @@ class Counts final : public tune::Trainable {
   int64_t step_ = 1, count_ = 0;
 };
 
+/// Its data is not there.
+class Lacks final : public tune::Trainable {
+ public:
+  void setup(const tune::Config&) override {
+    throw Exception(make_error(Errc::not_found, "the data is not at /nowhere"));
+  }
+  tune::Metrics step() override { return {}; }
+};
+
 class Misreads final : public tune::Trainable {
  public:
   void setup(const tune::Config& config) override { (void)config.get<int64_t>("hiden"); }
@@ -289,4 +298,50 @@ TEST_CASE("run: one folder has one run; another program does not go on with it")
   const auto again = tune::run<&halve>(cluster, options);  // complete: nothing is left to do
   REQUIRE(again);
   CHECK(again->trials().size() == 1);
+}
+
+TEST_CASE("run: data that is not there ends the run with its sentence, not with 50 failed trials") {
+  const test::TempFolder folder;
+  auto cluster = cluster_of(2);
+  auto options = quiet(folder);
+  options.num_samples = 50;
+  CHECK(has(refusal(tune::run<Lacks>(cluster, options)), "the data is not at /nowhere"));
+}
+
+TEST_CASE("run: trials without a journal are not mixed with new ones") {
+  const test::TempFolder folder;
+  auto cluster = cluster_of(2);
+  auto options = quiet(folder);
+  options.config = {{"x", 1.0}};
+  options.stop = {{"training_iteration", 1}};
+  REQUIRE(tune::run<&halve>(cluster, options));
+  options.resume = tune::Resume::automatic;
+  for (const bool gone : {false, true}) {
+    if (gone)
+      std::filesystem::remove(folder.path() / "run" / "journal");
+    else
+      std::filesystem::resize_file(folder.path() / "run" / "journal", 0);
+    CHECK(has(refusal(tune::run<&halve>(cluster, options)), "its journal is gone or empty"));
+  }
+}
+
+TEST_CASE("run: a resume with another seed is refused") {
+  const test::TempFolder folder;
+  auto cluster = cluster_of(2);
+  auto options = quiet(folder);
+  options.config = {{"x", tune::uniform(0, 1)}};
+  options.stop = {{"training_iteration", 1}};
+  REQUIRE(tune::run<&halve>(cluster, options));
+  options.resume = tune::Resume::yes;
+  options.seed = 8;
+  CHECK(has(refusal(tune::run<&halve>(cluster, options)), "the seed 7, seed is 8"));
+}
+
+TEST_CASE("run: runs without a name that begin in one second have folders of their own") {
+  const test::TempFolder folder;
+  auto cluster = cluster_of(2);
+  auto options = quiet(folder, "");
+  options.config = {{"x", 1.0}};
+  options.stop = {{"training_iteration", 1}};
+  for (int i = 0; i < 4; ++i) REQUIRE(tune::run<&halve>(cluster, options));
 }

@@ -50,6 +50,7 @@ void ExperimentActor::begin(Self* self, std::shared_ptr<ExperimentPlan> plan) {
   begun_ = clock_.now();
   supervisor_ = spawn_supervisor(*plan_->cluster, caf::actor_cast<caf::actor>(self));
   syncer_ = std::make_unique<Syncer>([journal = plan_->journal.get()] { return journal->sync(); });
+  scheduler_text_ = plan_->scheduler->scheduler->debug_string();
   spawn_scheduler(std::move(plan_->scheduler));
   for_callbacks([&](Callback& callback) { callback.on_experiment_begin(plan_->info); });
   next_report_ = begun_ + (plan_->reporter ? plan_->reporter->period() : limits::kStatus);
@@ -521,7 +522,13 @@ void ExperimentActor::finish(Error error) {
 
 caf::behavior experiment_actor(ExperimentActor::Self* self,
                                const std::shared_ptr<ExperimentPlan>& plan) {
-  self->state.begin(self, plan);
+  auto begun = fence(Errc::io, [&] { self->state.begin(self, plan); });
+  if (!begun) {
+    plan->finished(
+        with_context(begun.error(), "the experiment can't begin, see ulimit -u and ulimit -v"));
+    self->quit();
+    return {};
+  }
   return self->state.behavior();
 }
 
