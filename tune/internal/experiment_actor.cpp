@@ -301,6 +301,10 @@ Result<void> ExperimentActor::carry_out(Command& command) {
               at->second->close();
               if (!close.for_now) files_.erase(at);
             }
+            // What a process of it left unfinished may have been held by one that it had forked,
+            // and that was dying still when the next one began.
+            if (auto cleaned = clean_checkpoints(folder_of(close.trial)); !cleaned)
+              log_warn(describe(cleaned.error()));
             reports_.erase(close.trial);
             saves_.erase(close.trial);
             return {};
