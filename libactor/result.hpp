@@ -76,11 +76,11 @@ std::string current_exception_text();
 
 /// Runs `body` and turns whatever it throws into an Error of `code`, text cut by `without_frames`.
 ///
-/// This is the one place where exceptions end. It stands around user code
-/// (`tune/internal/trial_main.cpp`, `libactor/internal/worker_main.cpp`, `libactor/preload.cpp`,
-/// `tune/searcher.cpp`), around LibTorch (`sgd/`) and around Cap'n Proto and JSON
-/// (`libactor/checkpoint.cpp`, `tune/internal/journal.cpp`, `tune/internal/wire.cpp`,
-/// `tune/internal/json.cpp`).
+/// The one place where exceptions end. It stands around user code (`tune/internal/trial_main.cpp`,
+/// `tune/internal/experiment.*`, `tune/internal/scheduler_actor.cpp`, `tune/searcher.cpp`,
+/// `libactor/internal/worker_main.cpp`, `libactor/preload.cpp`), LibTorch (`sgd/`), and around
+/// Cap'n Proto and JSON (`libactor/checkpoint.cpp`, `tune/internal/journal.cpp`,
+/// `tune/internal/wire.cpp`, `tune/internal/json.cpp`).
 template <class F>
 auto fence(Errc code, F&& body) {
   using Value = std::invoke_result_t<F>;

@@ -39,6 +39,16 @@ TEST_CASE("newest_valid_checkpoint: the iteration decides, neither name nor time
   CHECK(scan.refused.empty());
 }
 
+TEST_CASE("newest_valid_checkpoint: one that is ahead of the journal is passed over in silence") {
+  const TempFolder folder;
+  commit(folder / "a", 4);
+  commit(folder / "b", 6);
+  const auto scan = newest_valid_checkpoint(folder.path(), 5);
+  REQUIRE(scan.newest);
+  CHECK(scan.newest->info().iteration == 4);
+  CHECK(scan.refused.empty());
+}
+
 TEST_CASE("newest_valid_checkpoint: a damaged one is passed over and named") {
   const TempFolder folder;
   commit(folder / "old", 1);

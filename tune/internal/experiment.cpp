@@ -92,20 +92,26 @@ void Experiment::begin(Clock::Time now) {
 
 /// After every event: what can begin now.
 void Experiment::go_on() {
+  start_queued();
   while (sent_ == 0 && wants_trial()) create();
   const bool all_paused = exhausted_ && !live_.empty() && live_.size() == count(Place::paused);
-  if (phase_ == Phase::running && all_paused)
+  if (phase_ == Phase::running && all_paused) {
     for (const auto index : live_) queue(index);
-  while (phase_ == Phase::running && !queued_.empty() && may_start()) {
-    const auto index = queued_.front();
-    queued_.pop_front();
-    if (trials_[index].place == Place::queued) start(index);
+    start_queued();
   }
   while (sent_ < asks_.size() && !wants_trial()) {
     const Ask& ask = asks_[sent_++];
     push(AskScheduler{ask.kind, ask.trial, ask.row});
   }
   check_end();
+}
+
+void Experiment::start_queued() {
+  while (phase_ == Phase::running && !queued_.empty() && may_start()) {
+    const auto index = queued_.front();
+    queued_.pop_front();
+    if (trials_[index].place == Place::queued) start(index);
+  }
 }
 
 /// Trials are made ahead of free resources: a few wait with the head, the rest does not exist yet.

@@ -246,6 +246,7 @@ class Experiment {
 
   // new trials, and the order of things
   void go_on();
+  void start_queued();
   bool wants_trial() const;
   bool may_start() const;
   void create();
