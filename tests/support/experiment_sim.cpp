@@ -162,8 +162,10 @@ bool World::happen() {
     for (;;)
       if (auto& worker = workers[draw(workers.size())]; fits(worker)) return worker;
   };
-  if (chance(0.05)) tick();
-  if (finish_) return true;
+  if (chance(0.05)) {  // it may end workers: what was possible is to be looked at again
+    tick();
+    return true;
+  }
   switch (possible[draw(possible.size())]) {
     case 0: hear_supervisor(); break;
     case 1: decide_one(); break;
