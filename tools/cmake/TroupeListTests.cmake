@@ -1,5 +1,6 @@
 # Run after the link of a test program: asks it for its cases and writes OUT, the ctest file that `troupe_tests`
 # includes. Arguments: PREFIX PROGRAM LABELS TIMEOUT WHOLE SERIAL LOCK OUT.
+cmake_minimum_required(VERSION 3.25)
 
 # Sets `result` to the program's cases that pass the filters, one a line, with a line end behind each.
 function(list_cases result)
@@ -15,6 +16,9 @@ endfunction()
 # Appends the ctest entry `name`, which runs the program with one argument.
 function(add_entry name argument labels timeout)
   set(properties "LABELS \"${labels}\" TIMEOUT ${timeout} SKIP_RETURN_CODE 77")
+  if("slow" IN_LIST labels)
+    string(APPEND properties " COST 1000")  # first, so that none is left over at the end
+  endif()
   if(SERIAL)
     string(APPEND properties " RUN_SERIAL ON")
   endif()
