@@ -1,0 +1,129 @@
+#pragma once
+
+#include "libactor/checkpoint.hpp"
+#include "libactor/result.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+/// How the ranks of a group add up their tensors. Knows neither CAF nor LibTorch: buffers come as
+/// bytes, and messages go and come through `Mail`.
+namespace troupe::sgd::internal {
+
+enum class Reduce : std::uint8_t { sum, average, min, max };
+
+/// What one rank brings to one collective. Its buffer must stay where it is, and nobody but the
+/// exchange may touch it, until `wait` has returned.
+struct Contribution {
+  enum class Kind : std::uint8_t { reduce, broadcast, gather, barrier };
+  Kind kind = Kind::reduce;
+  Reduce reduce = Reduce::sum;
+  DType dtype = DType::float32;
+  std::span<std::byte> data = {};  ///< in place; gather: world_size equal parts, the own one filled
+  double weight = 1;               ///< average: Σ weight·x / Σ weight; 0 brings nothing
+  int root = 0;                    ///< broadcast
+};
+
+/// What ranks tell each other. A plain value of fixed size, so that it fits a message, a queue and
+/// shared memory alike.
+struct Note {
+  enum class Kind : std::uint8_t {
+    piece,  ///< "my buffer for this collective is ready, here it is"
+    done,   ///< "I have read of yours what I need, and written into it what is mine to write"
+  };
+  Kind kind = Kind::piece;
+  Contribution::Kind collective = Contribution::Kind::reduce;
+  Reduce reduce = Reduce::sum;
+  DType dtype = DType::none;
+  std::int32_t from = 0;
+  std::int32_t root = 0;
+  std::uint32_t channel = 0;   ///< 0: the user's own calls; others: one a model
+  std::uint64_t epoch = 0;     ///< of membership; another one's notes are dropped
+  std::uint64_t sequence = 0;  ///< of the collective in its channel
+  std::uint64_t address = 0;   ///< of the buffer, in a form that `Mail::resolve` understands
+  std::uint64_t size_bytes = 0;
+  double weight = 1;
+};
+
+/// The way between ranks that reach the same memory. `Exchange` is written against this; there is
+/// one with plain threads (tests, the thread sanitizer), one with actors of one process, and one
+/// with shared memory between processes.
+class Mail {
+ public:
+  virtual ~Mail() = default;
+  /// Never blocks. To oneself too.
+  virtual void send(int to_rank, const Note& note) = 0;
+  /// Where `data` lies, for others; 0 when others can't reach it.
+  virtual std::uint64_t address_of(std::span<const std::byte> data) = 0;
+  virtual std::byte* resolve(int rank, std::uint64_t address) = 0;
+  /// Memory that others reach, zeroed, 64-byte aligned; lives as long as this.
+  virtual std::span<std::byte> allocate(std::size_t size_bytes) = 0;
+};
+
+/// One rank's part in all collectives of its group.
+///
+/// `start` is called on the rank's compute thread and only sends; `deliver` on whichever thread
+/// brings notes (the rank's comm actor); `wait` on the compute thread. Sums are taken slice by
+/// slice in rank order, each slice by one rank that writes it into every rank's buffer: the same
+/// bits on all ranks and in every run. With `world_size` 1 nothing is sent and nothing is changed.
+///
+/// After `fail`, or when ranks do not do the same, everything that waits or starts gets the error,
+/// on every rank the same one; the group must then be made anew.
+class Exchange {
+ public:
+  struct Place {
+    int rank = 0;
+    int world_size = 1;
+    std::uint64_t epoch = 0;
+  };
+  /// Of one collective: channel and sequence.
+  struct Ticket {
+    std::uint32_t channel = 0;
+    std::uint64_t sequence = 0;
+  };
+
+  /// `mail` must outlive it. channel_names: for sentences, from channel 0 on.
+  Exchange(Place place, Mail& mail);
+  ~Exchange();
+
+  const Place& place() const;
+  /// A new line of collectives; every rank opens the same ones in the same order. `name` is for
+  /// sentences: "gradients of net".
+  std::uint32_t open_channel(std::string name);
+
+  Ticket start(std::uint32_t channel, const Contribution& contribution);
+  /// Errors: timed_out, naming the ranks that have not come and `doing` of them; whatever `fail`
+  /// said; bad_request: ranks came with different collectives.
+  Result<void> wait(Ticket ticket, std::chrono::milliseconds limit);
+
+  void deliver(const Note& note);
+
+  /// Wakes everybody. The first error stays.
+  void fail(Error error);
+  Error failure() const;
+  /// Called once, on the thread that notices, when this rank finds an error that the others must
+  /// hear of: the group's owner passes it to every rank's `fail`.
+  void on_failure(std::function<void(const Error&)> told);
+
+  /// Ranks that this one waits for now, and in what: for reports of slow ones.
+  struct Missing {
+    std::string collective = {};  ///< empty: it waits for nobody
+    std::vector<int> ranks = {};
+    std::chrono::milliseconds since = {};
+  };
+  Missing missing() const;
+
+  Mail& mail() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace troupe::sgd::internal
