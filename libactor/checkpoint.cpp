@@ -77,6 +77,8 @@ struct CheckpointWriter::Impl {
   format::Uuid uuid = {};
   format::Contents contents = {};
   std::set<std::string, std::less<>> names = {};
+  std::string prefix = {};
+  bool in_memory = false;
   std::vector<std::byte> buffer = {};  ///< small blobs on their way to the file
   std::uint64_t end = 0;               ///< of the file, with what is in `buffer`
   Xxh3 sum{XXH3_createState()};
@@ -116,16 +118,16 @@ struct CheckpointWriter::Impl {
 
   void pad_to(std::uint64_t offset) { append(std::vector<std::byte>(offset - end)); }
 
-  void add(std::string_view name, DType dtype, std::vector<std::uint64_t> shape,
+  void add(std::string_view local_name, DType dtype, std::vector<std::uint64_t> shape,
            std::span<const std::byte> bytes) {
-    if (name.empty() || name.size() > limits::kNameBytes ||
-        name.find('\0') != std::string_view::npos)
-      misuse("checkpoint: the name '" + std::string(name.substr(0, 64)) +
+    const std::string name = prefix + std::string(local_name);
+    if (local_name.empty() || name.size() > limits::kNameBytes ||
+        name.find('\0') != std::string::npos)
+      misuse("checkpoint: the name '" + name.substr(0, 64) +
              "' is empty, longer than 1024 bytes or holds a NUL");
-    if (!names.emplace(name).second)
-      misuse("checkpoint: the name '" + std::string(name) + "' is there already");
+    if (!names.emplace(name).second) misuse("checkpoint: the name '" + name + "' is there already");
     if (error) return;
-    CheckpointEntry entry{std::string(name), dtype, std::move(shape), 0, bytes.size()};
+    CheckpointEntry entry{name, dtype, std::move(shape), 0, bytes.size()};
     pad_to(format::align_blob(end, entry.size));
     entry.offset = end;
     XXH3_128bits_reset(sum.get());
@@ -156,6 +158,8 @@ struct CheckpointWriter::Impl {
     flush();
     if (error) return;
     at(CheckpointPoint::written);
+    if (in_memory && ::ftruncate(file.value(), static_cast<::off_t>(end)) != 0)
+      return fail("write checkpoint");
     if (!write_fully_at(file.value(), format::encode_header(frame), 0)) fail("write checkpoint");
   }
 
@@ -211,6 +215,43 @@ Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::begin(
   return std::unique_ptr<CheckpointWriter>(new CheckpointWriter(std::move(impl)));
 }
 
+Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::begin(Fd memory, std::string label,
+                                                                  CheckpointInfo info) {
+  auto impl = std::make_unique<Impl>();
+  impl->folder = std::move(label);
+  impl->in_memory = true;
+  impl->uuid = format::make_uuid();
+  impl->contents.writer = "troupe " TROUPE_VERSION;
+  impl->contents.info = std::move(info);
+  impl->contents.wall_time_ns =
+      std::chrono::nanoseconds(SystemClock().wall().time_since_epoch()).count();
+  impl->file = std::move(memory);
+  // Without its header it is none, whatever else is left of the one before.
+  const std::array<std::byte, format::kHeaderBytes> nothing{};
+  if (::lseek(impl->file.value(), 0, SEEK_SET) != 0 ||
+      !write_fully_at(impl->file.value(), nothing, 0))
+    return errno_error("begin checkpoint", impl->folder);
+  impl->pad_to(format::kHeaderBytes);
+  return std::unique_ptr<CheckpointWriter>(new CheckpointWriter(std::move(impl)));
+}
+
+CheckpointWriter::Within::Within(CheckpointWriter& out, std::string_view prefix)
+    : out_(out), size_before_(out.impl_->prefix.size()) {
+  out_.impl_->prefix += prefix;
+}
+CheckpointWriter::Within::~Within() { out_.impl_->prefix.resize(size_before_); }
+
+Result<void> CheckpointWriter::copy(const CheckpointReader& from, std::string_view name) {
+  const CheckpointEntry* blob = from.find(name);
+  if (blob == nullptr)
+    return make_error(Errc::not_found,
+                      from.folder().string() + ": has no blob '" + std::string(name) + "'");
+  std::vector<std::byte> content(blob->size);
+  if (auto got = from.read(name, content); !got) return got;
+  impl_->add(name, blob->dtype, blob->shape, content);
+  return {};
+}
+
 void CheckpointWriter::tensor(std::string_view name, DType dtype,
                               std::span<const std::int64_t> shape,
                               std::span<const std::byte> bytes) {
@@ -242,7 +283,8 @@ Result<std::string> CheckpointWriter::commit() {
     return make_error(Errc::bad_request,
                       "checkpoint " + impl_->folder.string() + " is committed already");
   if (!impl_->error) impl_->seal();
-  if (!impl_->error) impl_->publish();
+  if (!impl_->error && impl_->in_memory) impl_->published = true;
+  if (!impl_->error && !impl_->in_memory) impl_->publish();
   if (impl_->error) return impl_->error;
   return format::to_hex(impl_->uuid);
 }
@@ -256,7 +298,11 @@ struct CheckpointReader::Impl {
   std::uint64_t toc_offset = 0;
   format::Contents contents = {};
 
-  std::string path() const { return (folder / kCheckpointFile).string(); }
+  bool in_memory = false;
+
+  std::string path() const {
+    return in_memory ? folder.string() : (folder / kCheckpointFile).string();
+  }
 
   /// False at the end of the file too (errno 0): it was cut while we have it open.
   bool read_at(std::span<std::byte> out, std::uint64_t offset) const {
@@ -329,7 +375,8 @@ struct CheckpointReader::Impl {
   }
 };
 
-CheckpointReader::CheckpointReader(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+CheckpointReader::CheckpointReader(std::shared_ptr<const Impl> impl)
+    : impl_(std::move(impl)), entries_(impl_, &impl_->contents.blobs) {}
 
 Result<CheckpointReader> CheckpointReader::open(const std::filesystem::path& folder) {
   auto impl = std::make_shared<Impl>();
@@ -343,26 +390,46 @@ Result<CheckpointReader> CheckpointReader::open(const std::filesystem::path& fol
   return CheckpointReader(std::move(impl));
 }
 
+Result<CheckpointReader> CheckpointReader::open(Fd memory, std::string label) {
+  auto impl = std::make_shared<Impl>();
+  impl->folder = std::move(label);
+  impl->in_memory = true;
+  impl->file = std::move(memory);
+  if (auto loaded = impl->load(); !loaded) return loaded.error();
+  return CheckpointReader(std::move(impl));
+}
+
+CheckpointReader CheckpointReader::below(std::string_view prefix) const {
+  auto entries = std::make_shared<std::vector<CheckpointEntry>>();
+  for (const auto& entry : *entries_)
+    if (entry.name.starts_with(prefix)) {
+      entries->push_back(entry);
+      entries->back().name.erase(0, prefix.size());
+    }
+  CheckpointReader part = *this;
+  part.prefix_ += prefix;
+  part.entries_ = std::move(entries);
+  return part;
+}
+
 const CheckpointInfo& CheckpointReader::info() const { return impl_->contents.info; }
 const std::string& CheckpointReader::uuid() const { return impl_->uuid; }
 const std::filesystem::path& CheckpointReader::folder() const { return impl_->folder; }
-const std::vector<CheckpointEntry>& CheckpointReader::entries() const {
-  return impl_->contents.blobs;
-}
+const std::vector<CheckpointEntry>& CheckpointReader::entries() const { return *entries_; }
 bool CheckpointReader::has(std::string_view name) const { return find(name) != nullptr; }
 
 const CheckpointEntry* CheckpointReader::find(std::string_view name) const {
-  const auto& blobs = impl_->contents.blobs;
   const auto at =
-      std::lower_bound(blobs.begin(), blobs.end(), name,
+      std::lower_bound(entries_->begin(), entries_->end(), name,
                        [](const CheckpointEntry& e, std::string_view n) { return e.name < n; });
-  return at != blobs.end() && at->name == name ? &*at : nullptr;
+  return at != entries_->end() && at->name == name ? &*at : nullptr;
 }
 
 Result<void> CheckpointReader::read(std::string_view name, std::span<std::byte> out) const {
   const CheckpointEntry* blob = find(name);
   if (blob == nullptr)
-    return make_error(Errc::not_found, impl_->path() + ": has no blob '" + std::string(name) + "'");
+    return make_error(Errc::not_found,
+                      impl_->path() + ": has no blob '" + prefix_ + std::string(name) + "'");
   if (blob->size != out.size())
     return make_error(Errc::bad_request, impl_->path() + ": blob '" + blob->name + "' has " +
                                              std::to_string(blob->size) + " bytes, not " +
@@ -407,7 +474,7 @@ void CheckpointReader::read_scalar(std::string_view name, DType dtype,
 
 Result<void> CheckpointReader::verify() const {
   std::vector<const CheckpointEntry*> order;
-  for (const auto& blob : entries()) order.push_back(&blob);
+  for (const auto& blob : impl_->contents.blobs) order.push_back(&blob);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return std::pair(a->offset, a->size) < std::pair(b->offset, b->size);
   });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "libactor/fd.hpp"
 #include "libactor/result.hpp"
 
 #include <array>
@@ -11,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -82,6 +84,11 @@ class CheckpointWriter {
   static Result<std::unique_ptr<CheckpointWriter>> begin(const std::filesystem::path& folder,
                                                          CheckpointInfo info,
                                                          internal::CheckpointHook hook = nullptr);
+  /// Into `memory`, a memfd, from its beginning, over whatever it holds: a state that outlives its
+  /// process as long as another one keeps the memory. It is no checkpoint from here until `commit`
+  /// has returned. `label` is for sentences.
+  static Result<std::unique_ptr<CheckpointWriter>> begin(Fd memory, std::string label,
+                                                         CheckpointInfo info);
   ~CheckpointWriter();  ///< without `commit`, removes what was written
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -93,6 +100,22 @@ class CheckpointWriter {
   void text(std::string_view name, std::string_view text);
   void number(std::string_view name, double value);  ///< kept bit for bit
   void integer(std::string_view name, std::int64_t value);
+
+  /// While it lives, names get `prefix` before them: one writer, several parts.
+  class Within {
+   public:
+    Within(CheckpointWriter& out, std::string_view prefix);
+    ~Within();
+    Within(const Within&) = delete;
+    Within& operator=(const Within&) = delete;
+
+   private:
+    CheckpointWriter& out_;
+    std::size_t size_before_;
+  };
+
+  /// The same blob as another file has, under that name.
+  Result<void> copy(const class CheckpointReader& from, std::string_view name);
 
   /// Publishes the folder: table of contents, fsync, rename, fsync of the parent. When it returns
   /// without error the checkpoint survives a power cut. Returns the file's uuid in hex.
@@ -111,6 +134,10 @@ class CheckpointReader {
  public:
   /// Errors: not_found; corrupt (text names the file, and the blob); io.
   static Result<CheckpointReader> open(const std::filesystem::path& folder);
+  /// What a writer has committed into a memfd. corrupt: nothing, or not all of it.
+  static Result<CheckpointReader> open(Fd memory, std::string label);
+  /// The part of the file whose names begin with `prefix`, under names without it.
+  CheckpointReader below(std::string_view prefix) const;
 
   const CheckpointInfo& info() const;
   const std::string& uuid() const;
@@ -136,6 +163,8 @@ class CheckpointReader {
   explicit CheckpointReader(std::shared_ptr<const Impl> impl);
   void read_scalar(std::string_view name, DType dtype, std::span<std::byte> out) const;
   std::shared_ptr<const Impl> impl_;
+  std::shared_ptr<const std::vector<CheckpointEntry>> entries_;
+  std::string prefix_ = {};  ///< for sentences
 };
 
 }  // namespace troupe

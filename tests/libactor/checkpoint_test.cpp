@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -361,6 +362,60 @@ TEST_CASE("checkpoint: a link in place of file, folder or parent is refused and 
 }
 
 // --- the format stays -----------------------------------------------------------------------
+
+TEST_CASE("checkpoint: in memory the newest whole one is read, and half a one is none") {
+  const int memory = ::memfd_create("test", MFD_CLOEXEC);
+  const Fd keeper(memory);
+  const auto again = [&] { return Fd(::dup(memory)); };
+  CHECK(code_of(CheckpointReader::open(again(), "state").error()) == Errc::corrupt);
+  for (std::int64_t iteration : {1, 2}) {
+    auto out = CheckpointWriter::begin(again(), "state", {.iteration = iteration});
+    REQUIRE(out);
+    fill(**out);
+    if (iteration == 1) (*out)->bytes("only the first has it", std::vector<std::byte>(100'000));
+    REQUIRE((*out)->commit());
+    auto in = CheckpointReader::open(again(), "state");
+    REQUIRE(in);
+    CHECK(in->info().iteration == iteration);
+    CHECK(in->text("note") == "hello");
+    CHECK(in->has("only the first has it") == (iteration == 1));
+    CHECK(in->verify());
+  }
+  auto begun = CheckpointWriter::begin(again(), "state", {.iteration = 3});
+  REQUIRE(begun);
+  CHECK(code_of(CheckpointReader::open(again(), "state").error()) == Errc::corrupt);
+}
+
+TEST_CASE("checkpoint: parts of a file have their names to themselves") {
+  const TempFolder temp;
+  const auto place = temp.path() / "parts";
+  auto out = CheckpointWriter::begin(place, {});
+  REQUIRE(out);
+  for (const char* part : {"rank/0/", "rank/1/"}) {
+    const CheckpointWriter::Within within(**out, part);
+    (*out)->text("name", part);
+    const CheckpointWriter::Within deeper(**out, "user/");
+    (*out)->integer("n", part[5]);
+  }
+  (*out)->text("name", "outside");
+  REQUIRE((*out)->commit());
+  auto in = CheckpointReader::open(place);
+  REQUIRE(in);
+  CHECK(in->text("name") == "outside");
+  CHECK(in->below("rank/1/").text("name") == "rank/1/");
+  CHECK(in->below("rank/").below("0/user/").integer("n") == '0');
+  CHECK_FALSE(in->below("rank/2/").has("name"));
+  CHECK(in->below("rank/1/").entries().size() == 2);
+  CHECK_THROWS_WITH(in->below("rank/2/").text("name"),
+                    doctest::Contains("has no blob 'rank/2/name'"));
+
+  auto copied = CheckpointWriter::begin(temp.path() / "copy", {});
+  REQUIRE(copied);
+  REQUIRE((*copied)->copy(in->below("rank/1/"), "user/n"));
+  CHECK(code_of((*copied)->copy(*in, "absent").error()) == Errc::not_found);
+  REQUIRE((*copied)->commit());
+  CHECK(CheckpointReader::open(temp.path() / "copy")->integer("user/n") == '1');
+}
 
 TEST_CASE("checkpoint: version 1 is read, and written again to the same bytes") {
   const fs::path golden = fs::path(TROUPE_GOLDEN_DIR) / "checkpoint_v1";
