@@ -4,45 +4,62 @@
 
 #include <cstdint>
 #include <memory>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <torch/data/example.h>
 #include <torch/types.h>
 
 namespace troupe::sgd {
 
-/// What a loader reads from: samples by number. Called on a thread of the loader's own, one call at
-/// a time.
+/// What a loader reads from: samples by number. Called on the loader's own thread, one call at a
+/// time; what the loaders of several ranks share must bear calls from each.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t size() const = 0;
-  /// indices: [N], int64, on the CPU.
+  /// indices: [n], int64, on the CPU, n > 0.
   virtual Batch batch(const torch::Tensor& indices) = 0;
 };
 
 namespace internal {
 
-/// A dataset of torch::data: `get(index)` gives an Example, `size()` an optional.
+/// A data set of torch::data, with its transforms. When these stack, `get_batch` gives one Example,
+/// else one for each sample.
 template <class D>
 class TorchDataset final : public Dataset {
  public:
   explicit TorchDataset(D dataset) : dataset_(std::move(dataset)) {}
-  std::int64_t size() const override { return static_cast<std::int64_t>(*dataset_.size()); }
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(dataset_.size().value()); }
+
   Batch batch(const torch::Tensor& indices) override {
-    std::vector<torch::Tensor> data, target;
-    const auto at = indices.accessor<std::int64_t, 1>();
-    for (std::int64_t i = 0; i < at.size(0); ++i) {
-      auto example = dataset_.get(static_cast<std::size_t>(at[i]));
-      data.push_back(std::move(example.data));
-      target.push_back(std::move(example.target));
+    const auto* first = indices.data_ptr<std::int64_t>();
+    const std::vector<std::size_t> at(first, first + indices.size(0));
+    auto examples = dataset_.get_batch(at);
+    if constexpr (requires { examples.data; }) {
+      return one(examples);
+    } else {
+      Batch batch{{torch::Tensor()}, {}};
+      std::vector<torch::Tensor> data, target;
+      for (const auto& example : examples) {
+        const Batch sample = one(example);
+        data.push_back(sample.features[0]);
+        if (sample.target.defined()) target.push_back(sample.target);
+      }
+      batch.features[0] = torch::stack(data);
+      if (!target.empty()) batch.target = torch::stack(target);
+      return batch;
     }
-    return {{torch::stack(data)}, torch::stack(target)};
   }
 
  private:
+  static Batch one(const auto& example) {
+    if constexpr (requires { example.target; })
+      return {{example.data}, example.target};
+    else
+      return {{example.data}, {}};
+  }
+
   D dataset_;
 };
 
@@ -52,13 +69,15 @@ class TorchDataset final : public Dataset {
 class AnyDataset {
  public:
   AnyDataset() = default;
-  AnyDataset(const Split& split);                                         ///< bytes become [0, 1]
-  AnyDataset(std::vector<torch::Tensor> features, torch::Tensor target);  ///< [N, *] each
+  AnyDataset(Split split);
+  /// [N, *] each. Throws `Exception` when they differ in N.
+  AnyDataset(std::vector<torch::Tensor> features, torch::Tensor target);
   AnyDataset(std::shared_ptr<Dataset> dataset) : dataset_(std::move(dataset)) {}
+  /// A data set of torch::data that knows its size, of Examples of tensors.
   template <class D>
-  requires requires(D d) {
-    { d.get(std::size_t{}) } -> std::convertible_to<torch::data::Example<>>;
-    d.size();
+  requires requires(D dataset, std::vector<std::size_t> indices) {
+    dataset.get_batch(indices);
+    dataset.size().value();
   }
   AnyDataset(D dataset)
       : dataset_(std::make_shared<internal::TorchDataset<D>>(std::move(dataset))) {}
@@ -71,18 +90,18 @@ class AnyDataset {
   std::shared_ptr<Dataset> dataset_;
 };
 
-/// What happens to the samples at an epoch's end that fill no whole batch on every rank.
+/// What becomes of the samples at an epoch's end that are too few for a whole step of the group.
 enum class Tail : std::uint8_t {
-  split,  ///< shared out as evenly as can be: every sample once, batches differ
+  split,  ///< shared out as evenly as can be: every sample once; ranks may get one more or less
   drop,
-  pad,  ///< filled up with samples from the epoch's beginning, as PyTorch's DistributedSampler does
+  pad,  ///< filled up with samples from the epoch's beginning until all ranks get as many
 };
 
 struct LoaderOptions {
   std::int64_t batch_size = 0;  ///< of each rank; 0: the config's "batch_size", else 64
   bool shuffle = true;
   Tail tail = Tail::split;
-  bool shard = true;          ///< false: every rank reads all of it
+  bool shard = true;          ///< false: every rank reads all of it, in the same order
   std::int64_t prefetch = 2;  ///< batches made ahead; 0: none, on the compute thread
 };
 
@@ -94,54 +113,4 @@ struct DataLoader {
   LoaderOptions options = {};
 };
 
-namespace internal {
-
-/// Where in the data a rank is, and who it is among how many.
-struct Share {
-  int rank = 0;
-  int world_size = 1;
-  std::int64_t global_batch = 0;  ///< samples of one step of the whole group
-  std::uint64_t seed = 0;
-};
-
-/// The steps of one epoch and what of them is one rank's: arithmetic only.
-class EpochPlan {
- public:
-  EpochPlan(std::int64_t dataset_size, const LoaderOptions& options, Share share,
-            std::int64_t epoch);
-  /// Steps that this rank has: with `shard`, the same on all ranks.
-  std::int64_t steps() const { return steps_; }
-  /// [n], int64; may be empty in the last step.
-  torch::Tensor indices(std::int64_t step) const;
-
- private:
-  Share share_;
-  std::int64_t batch_ = 0;
-  std::int64_t steps_ = 0;
-  bool shard_ = true;
-  Tail tail_ = Tail::split;
-  torch::Tensor order_;
-};
-
-/// The batches of an epoch from a step on, made ahead on a thread of its own whose random numbers
-/// follow from seed, rank, epoch and step. What a data set throws comes out of `next`.
-class BatchSource {
- public:
-  BatchSource(AnyDataset dataset, EpochPlan plan, const LoaderOptions& options, Share share,
-              std::int64_t epoch, std::int64_t first_step, std::int64_t end_step,
-              torch::Device device);
-  ~BatchSource();
-  BatchSource(const BatchSource&) = delete;
-  BatchSource& operator=(const BatchSource&) = delete;
-
-  /// The next step's, on the device; a batch without features when this rank has no sample in it.
-  /// Call `end_step - first_step` times at most.
-  Batch next();
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
-
-}  // namespace internal
 }  // namespace troupe::sgd

@@ -1,5 +1,7 @@
 #include "sgd/datasets.hpp"
 
+#include "sgd/internal/order.hpp"
+
 #include <zlib.h>
 
 #include <algorithm>
@@ -7,8 +9,6 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <numeric>
-#include <random>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,28 +20,6 @@ namespace {
 
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 30;  ///< of one file, unpacked
 constexpr std::uint8_t kClassCount = 10;
-
-/// Random numbers that are the same with every standard library.
-std::uint64_t below(std::mt19937_64& random, std::uint64_t bound) {
-  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(random()) * bound) >> 64);
-}
-
-/// The first `count` of a random order of `size` numbers, or of 0, 1, 2, …
-torch::Tensor make_order(std::int64_t size, std::int64_t count, std::int64_t epoch,
-                         const EpochOptions& options) {
-  torch::Tensor all = torch::empty(size, torch::kInt64);
-  const std::span order(all.data_ptr<std::int64_t>(), static_cast<std::size_t>(size));
-  std::iota(order.begin(), order.end(), 0);
-  if (options.shuffle) {
-    const auto low = static_cast<std::uint32_t>(options.seed);
-    const auto high = static_cast<std::uint32_t>(options.seed >> 32);
-    std::seed_seq seed{low, high, static_cast<std::uint32_t>(epoch)};
-    std::mt19937_64 random(seed);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
-      std::swap(order[i], order[i + below(random, order.size() - i)]);
-  }
-  return all.narrow(0, 0, count);
-}
 
 Error corrupt(const std::filesystem::path& path, const std::string& what) {
   return make_error(Errc::corrupt, path.string() + ": " + what);
@@ -117,22 +95,29 @@ Result<Split> read_split(const std::filesystem::path& folder, const std::string&
 
 }  // namespace
 
-Epoch::Epoch(torch::Tensor images, torch::Tensor labels, std::int64_t index, EpochOptions options)
-    : images_(std::move(images)),
-      labels_(std::move(labels)),
-      batch_size_(std::max<std::int64_t>(options.batch_size, 1)) {
-  const std::int64_t size = labels_.size(0);
+Batch Split::batch(const torch::Tensor& indices) const {
+  return {{images.index_select(0, indices).to(torch::kFloat32).div_(255)},
+          labels.index_select(0, indices)};
+}
+
+Epoch Split::epoch(std::int64_t index, EpochOptions options) const {
+  return {*this, index, options};
+}
+
+Epoch::Epoch(Split split, std::int64_t index, EpochOptions options)
+    : split_(std::move(split)), batch_size_(std::max<std::int64_t>(options.batch_size, 1)) {
+  const std::int64_t size = split_.size();
   const bool some = options.sample_count > 0 && options.sample_count < size;
-  order_ = make_order(size, some ? options.sample_count : size, index, options);
+  const std::int64_t count = some ? options.sample_count : size;
+  order_ = options.shuffle ? internal::shuffled(size, count, options.seed, index)
+                           : torch::arange(count, torch::kInt64);
 }
 
 std::int64_t Epoch::size() const { return (order_.size(0) + batch_size_ - 1) / batch_size_; }
 
 Batch Epoch::batch(std::int64_t index) const {
   const std::int64_t from = index * batch_size_;
-  const auto rows = order_.narrow(0, from, std::min(batch_size_, order_.size(0) - from));
-  return {{images_.index_select(0, rows).to(torch::kFloat32).div_(255)},
-          labels_.index_select(0, rows)};
+  return split_.batch(order_.narrow(0, from, std::min(batch_size_, order_.size(0) - from)));
 }
 
 Result<Data> read_mnist(const std::filesystem::path& folder) {

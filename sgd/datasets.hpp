@@ -12,8 +12,8 @@ namespace troupe::sgd {
 
 /// What one step of training or testing takes.
 struct Batch {
-  std::vector<torch::Tensor> features = {};  ///< images: [N, 1, 28, 28], float32 in [0, 1]
-  torch::Tensor target = {};                 ///< [N], int64
+  std::vector<torch::Tensor> features = {};  ///< [N, *] each; images are float32 in [0, 1]
+  torch::Tensor target = {};                 ///< [N, *]; classes are int64
 };
 
 struct EpochOptions {
@@ -23,10 +23,25 @@ struct EpochOptions {
   std::uint64_t seed = 0;  ///< with the epoch's number it decides the order, on every machine
 };
 
+class Epoch;
+
+/// Images as they lie in the files, a byte a pixel, so that all trials of a machine share 55 MB;
+/// batches become floats when they are made.
+struct Split {
+  torch::Tensor images = {};  ///< [N, C, H, W], uint8
+  torch::Tensor labels = {};  ///< [N], int64
+
+  std::int64_t size() const { return labels.size(0); }
+  /// indices: [n], int64.
+  Batch batch(const torch::Tensor& indices) const;
+  /// index: of the epoch; another one gives another order.
+  Epoch epoch(std::int64_t index, EpochOptions options = {}) const;
+};
+
 /// The batches of one epoch, each made when it is asked for: `for (const auto& batch : epoch)`.
 class Epoch {
  public:
-  Epoch(torch::Tensor images, torch::Tensor labels, std::int64_t index, EpochOptions options);
+  Epoch(Split split, std::int64_t index, EpochOptions options);
 
   class Iterator {
    public:
@@ -46,23 +61,9 @@ class Epoch {
   Iterator end() const { return {this, size()}; }
 
  private:
-  torch::Tensor images_;
-  torch::Tensor labels_;
+  Split split_;
   torch::Tensor order_;  ///< [samples], int64
   std::int64_t batch_size_;
-};
-
-/// Images as they lie in the files, a byte a pixel, so that all trials of a machine share 55 MB;
-/// batches become floats when they are made.
-struct Split {
-  torch::Tensor images = {};  ///< [N, 1, H, W], uint8
-  torch::Tensor labels = {};  ///< [N], int64
-
-  std::int64_t size() const { return labels.size(0); }
-  /// index: of the epoch; another one gives another order.
-  Epoch epoch(std::int64_t index, EpochOptions options = {}) const {
-    return {images, labels, index, options};
-  }
 };
 
 struct Data {

@@ -1,5 +1,7 @@
 #include "sgd/state.hpp"
 
+#include "sgd/internal/refuse.hpp"
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -23,9 +25,7 @@
 namespace troupe::sgd {
 namespace {
 
-[[noreturn]] void refuse(std::string text) {
-  throw Exception(make_error(Errc::bad_request, std::move(text)));
-}
+using internal::refuse;
 
 std::string join(std::string_view a, std::string_view b) {
   return std::string(a) + "/" + std::string(b);
