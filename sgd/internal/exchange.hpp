@@ -51,27 +51,36 @@ struct Note {
   double weight = 1;
 };
 
-/// The way between ranks that reach the same memory. `Exchange` is written against this; there is
-/// one with plain threads (tests, the thread sanitizer), one with actors of one process, and one
-/// with shared memory between processes.
+/// The way between ranks that reach the same memory, as one rank has it. `Exchange` is written
+/// against this; there is one for ranks of a process (`local_group.hpp`), and one for processes
+/// (`shared_memory.hpp`).
 class Mail {
  public:
   virtual ~Mail() = default;
-  /// Never blocks. To oneself too.
+  /// Brings the note to that rank's `deliver`. Never blocks, and to oneself it works too. What is
+  /// quickly done may be delivered on the calling thread.
   virtual void send(int to_rank, const Note& note) = 0;
-  /// Where `data` lies, for others; 0 when others can't reach it.
+  /// Where `data` lies, for others; 0 when it is not all in memory that `allocate` made.
   virtual std::uint64_t address_of(std::span<const std::byte> data) = 0;
-  virtual std::byte* resolve(int rank, std::uint64_t address) = 0;
-  /// Memory that others reach, zeroed, 64-byte aligned; lives as long as this.
+  /// nullptr when `rank` has no such memory.
+  virtual std::byte* resolve(int rank, std::uint64_t address, std::uint64_t size_bytes) = 0;
+  /// Memory that others reach, zeroed, 64-byte aligned; empty when there is no more. It lives until
+  /// nobody holds `memory()`, and the group does so itself: after a failure others may still write
+  /// there for a moment.
   virtual std::span<std::byte> allocate(std::size_t size_bytes) = 0;
+  virtual std::shared_ptr<void> memory() = 0;
 };
 
 /// One rank's part in all collectives of its group.
 ///
+/// A collective has two phases. Each rank tells all others where its buffer lies (`piece`). Who has
+/// heard of all buffers owns one slice of them: it adds up the slice over all buffers in rank
+/// order, writes the result into every buffer, and tells all (`done`). Who has heard that from all
+/// is through. So results are the same bits on all ranks and in every run.
+///
 /// `start` is called on the rank's compute thread and only sends; `deliver` on whichever thread
-/// brings notes (the rank's comm actor); `wait` on the compute thread. Sums are taken slice by
-/// slice in rank order, each slice by one rank that writes it into every rank's buffer: the same
-/// bits on all ranks and in every run. With `world_size` 1 nothing is sent and nothing is changed.
+/// brings notes, and takes this rank's slice there; `wait` on the compute thread, where it takes
+/// slices that nobody has taken yet. With `world_size` 1 nothing is sent and nothing is changed.
 ///
 /// After `fail`, or when ranks do not do the same, everything that waits or starts gets the error,
 /// on every rank the same one; the group must then be made anew.
@@ -81,6 +90,8 @@ class Exchange {
     int rank = 0;
     int world_size = 1;
     std::uint64_t epoch = 0;
+    std::chrono::microseconds spin = {};  ///< `wait` looks so long before it sleeps: for those who
+                                          ///< have a core each
   };
   /// Of one collective: channel and sequence.
   struct Ticket {
@@ -88,7 +99,7 @@ class Exchange {
     std::uint64_t sequence = 0;
   };
 
-  /// `mail` must outlive it. channel_names: for sentences, from channel 0 on.
+  /// `mail` must outlive it.
   Exchange(Place place, Mail& mail);
   ~Exchange();
 
@@ -98,17 +109,22 @@ class Exchange {
   std::uint32_t open_channel(std::string name);
 
   Ticket start(std::uint32_t channel, const Contribution& contribution);
-  /// Errors: timed_out, naming the ranks that have not come and `doing` of them; whatever `fail`
-  /// said; bad_request: ranks came with different collectives.
+  /// Once for each ticket. Errors: timed_out, naming the ranks that have not come and where they
+  /// were last seen; whatever `fail` said; bad_request: ranks came with different collectives, or
+  /// with one that does not exist for their type; corrupt: a note that no exchange sends.
   Result<void> wait(Ticket ticket, std::chrono::milliseconds limit);
 
   void deliver(const Note& note);
+  /// Notes of later epochs that came too early, for the exchange that follows.
+  std::vector<Note> take_early();
 
   /// Wakes everybody. The first error stays.
-  void fail(Error error);
+  void fail(const Error& error);
+  /// Empty (`caf::none`) while all is well.
   Error failure() const;
   /// Called once, on the thread that notices, when this rank finds an error that the others must
-  /// hear of: the group's owner passes it to every rank's `fail`.
+  /// hear of: the group's owner passes it to every rank's `fail`, this one's too. Set it before the
+  /// first note.
   void on_failure(std::function<void(const Error&)> told);
 
   /// Ranks that this one waits for now, and in what: for reports of slow ones.

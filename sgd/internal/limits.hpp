@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 /// Every bound and time-out of training in step.
@@ -16,5 +17,15 @@ inline constexpr std::chrono::milliseconds kSnapshotInterval =
 
 inline constexpr std::int64_t kMaxBatch = 1 << 30;  ///< samples; more is a mistake
 inline constexpr std::int64_t kMaxPrefetch = 1024;  ///< batches
+
+// --- the exchange ---------------------------------------------------------------------------
+
+inline constexpr std::uint32_t kChannels = 1024;  ///< of a group: one a model, and the user's
+inline constexpr std::uint64_t kOpenCollectives = 4096;  ///< begun and not over, in one channel
+inline constexpr std::size_t kEarlyNotes = 65536;        ///< of epochs to come, kept for them
+inline constexpr std::size_t kDirectBytes =
+    std::size_t{64} << 10;  ///< up to here whoever comes last adds up for all ranks: it takes less
+                            ///< time than to wake them
+inline constexpr std::chrono::microseconds kSpin = 20us;  ///< what a thread loses by falling asleep
 
 }  // namespace troupe::sgd::limits

@@ -1,0 +1,142 @@
+#include "sgd/internal/local_group.hpp"
+
+#include "libactor/assert.hpp"
+#include "sgd/internal/limits.hpp"
+
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <thread>
+
+namespace troupe::sgd::internal {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+/// What all ranks of the process reach.
+class LocalMemory {
+ public:
+  std::span<std::byte> allocate(std::size_t size_bytes) {
+    const std::size_t rounded = (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
+    if (data == nullptr || size_bytes == 0) return {};
+    std::memset(data, 0, rounded);
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(data, Block{.data = Data(data), .size_bytes = size_bytes});
+    return {data, size_bytes};
+  }
+
+  bool contains(const std::byte* data, std::uint64_t size_bytes) const {
+    const std::lock_guard lock(mutex_);
+    auto block = blocks_.upper_bound(data);
+    if (block == blocks_.begin()) return false;
+    --block;
+    const auto offset = static_cast<std::uint64_t>(data - block->first);
+    const std::uint64_t length = block->second.size_bytes;
+    return offset <= length && size_bytes <= length - offset;
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  using Data = std::unique_ptr<std::byte, Free>;
+  struct Block {
+    Data data;
+    std::size_t size_bytes = 0;
+  };
+
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Block, std::less<>> blocks_;
+};
+
+}  // namespace
+
+struct LocalGroup::Impl {
+  class RankMail;
+  struct Rank {
+    std::unique_ptr<Mail> mail;
+    std::unique_ptr<Exchange> exchange;
+  };
+
+  std::shared_ptr<LocalMemory> memory = std::make_shared<LocalMemory>();
+  std::mutex mutex;
+  std::optional<Error> failure;
+  std::vector<Rank> ranks;
+  std::unique_ptr<Carrier> carrier;  // last: it ends first
+};
+
+/// One rank's.
+class LocalGroup::Impl::RankMail final : public Mail {
+ public:
+  explicit RankMail(Impl& group) : group_(group) {}
+
+  void send(int to_rank, const Note& note) override {
+    if (note.kind == Note::Kind::done || note.size_bytes <= limits::kDirectBytes)
+      group_.ranks[static_cast<std::size_t>(to_rank)].exchange->deliver(note);
+    else
+      group_.carrier->carry(to_rank, note);
+  }
+
+  std::uint64_t address_of(std::span<const std::byte> data) override {
+    return group_.memory->contains(data.data(), data.size())
+               ? std::bit_cast<std::uint64_t>(data.data())
+               : 0;
+  }
+
+  std::byte* resolve(int, std::uint64_t address, std::uint64_t size_bytes) override {
+    auto* data = std::bit_cast<std::byte*>(address);
+    return group_.memory->contains(data, size_bytes) ? data : nullptr;
+  }
+
+  std::span<std::byte> allocate(std::size_t size_bytes) override {
+    return group_.memory->allocate(size_bytes);
+  }
+
+  std::shared_ptr<void> memory() override { return group_.memory; }
+
+ private:
+  Impl& group_;
+};
+
+LocalGroup::LocalGroup(int world_size, std::uint64_t epoch, const MakeCarrier& make_carrier)
+    : impl_(std::make_unique<Impl>()) {
+  TROUPE_ASSERT(world_size >= 1, world_size);
+  const bool core_each = static_cast<unsigned>(world_size) <= std::thread::hardware_concurrency();
+  std::vector<Exchange*> exchanges;
+  for (int rank = 0; rank < world_size; ++rank) {
+    Impl::Rank made;
+    made.mail = std::make_unique<Impl::RankMail>(*impl_);
+    made.exchange = std::make_unique<Exchange>(
+        Exchange::Place{.rank = rank,
+                        .world_size = world_size,
+                        .epoch = epoch,
+                        .spin = core_each ? limits::kSpin : std::chrono::microseconds(0)},
+        *made.mail);
+    made.exchange->on_failure([this](const Error& error) { fail(error); });
+    exchanges.push_back(made.exchange.get());
+    impl_->ranks.push_back(std::move(made));
+  }
+  impl_->carrier = make_carrier(exchanges);
+}
+
+LocalGroup::~LocalGroup() = default;
+
+int LocalGroup::world_size() const { return static_cast<int>(impl_->ranks.size()); }
+
+Exchange& LocalGroup::exchange(int rank) {
+  TROUPE_ASSERT(rank >= 0 && rank < world_size(), rank);
+  return *impl_->ranks[static_cast<std::size_t>(rank)].exchange;
+}
+
+void LocalGroup::fail(const Error& error) {
+  const std::lock_guard lock(impl_->mutex);
+  if (!impl_->failure) impl_->failure = error;
+  for (auto& rank : impl_->ranks) rank.exchange->fail(*impl_->failure);
+}
+
+}  // namespace troupe::sgd::internal

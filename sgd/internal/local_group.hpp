@@ -1,0 +1,53 @@
+#pragma once
+
+#include "sgd/internal/exchange.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace troupe::sgd::internal {
+
+/// Brings notes to ranks of this process, each rank's on one thread of its own, in the order in
+/// which they were sent. When it is destroyed, nothing is delivered any more.
+class Carrier {
+ public:
+  virtual ~Carrier() = default;
+  virtual void carry(int to_rank, const Note& note) = 0;
+};
+
+/// Called once, with the exchange of each rank.
+using MakeCarrier = std::function<std::unique_ptr<Carrier>(std::span<Exchange* const>)>;
+
+/// The exchanges of a group whose ranks all live in this process:
+///
+///   LocalGroup group(world_size, epoch, comm_actors(system));
+///   group.exchange(rank)   // one for each compute thread
+///
+/// An error that one rank notices fails all of them. Small collectives are done at once by the
+/// compute thread that comes last (`limits::kDirectBytes`); notes of larger ones are carried, so
+/// that a hook in the backward pass is not kept from its work.
+///
+/// Destroy it when the compute threads have ended. Tensors made by `Collectives::allocate` may
+/// live on.
+class LocalGroup {
+ public:
+  LocalGroup(int world_size, std::uint64_t epoch, const MakeCarrier& make_carrier);
+  ~LocalGroup();
+  LocalGroup(const LocalGroup&) = delete;
+  LocalGroup& operator=(const LocalGroup&) = delete;
+
+  int world_size() const;
+  Exchange& exchange(int rank);
+  /// Ends everything that waits, on all ranks, with this error: a rank is lost, or has thrown.
+  /// Thread-safe; the first one stays.
+  void fail(const Error& error);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace troupe::sgd::internal

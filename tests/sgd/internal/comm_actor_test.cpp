@@ -1,0 +1,44 @@
+#include "sgd/internal/comm_actor.hpp"
+
+#include "libactor/internal/system.hpp"
+#include "tests/suites/exchange_suite.hpp"
+
+#include <doctest/doctest.h>
+
+#include <caf/actor_registry.hpp>
+#include <caf/actor_system.hpp>
+#include <memory>
+
+using namespace troupe;
+using namespace troupe::sgd::internal;
+
+namespace {
+
+class ActorGroup final : public test::Group {
+ public:
+  ActorGroup(caf::actor_system& system, int world_size)
+      : group_(world_size, 1, comm_actors(system)) {}
+  Exchange& exchange(int rank) override { return group_.exchange(rank); }
+  void fail(const Error& error) override { group_.fail(error); }
+
+ private:
+  LocalGroup group_;
+};
+
+}  // namespace
+
+TEST_CASE("comm actor: ranks of one process exchange as every mail must") {
+  troupe::internal::System system({.threads = 1});
+  test::exchange_suite(
+      [&](int world_size) { return std::make_unique<ActorGroup>(system.actors(), world_size); });
+}
+
+TEST_CASE("comm actor: a group leaves no actor behind") {
+  troupe::internal::System system({.threads = 1});
+  const auto before = system.actors().registry().running();
+  {
+    LocalGroup group(4, 1, comm_actors(system.actors()));
+    CHECK(system.actors().registry().running() == before + 4);
+  }
+  CHECK(system.actors().registry().running() == before);
+}

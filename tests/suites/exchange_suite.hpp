@@ -1,0 +1,42 @@
+#pragma once
+
+#include "sgd/internal/exchange.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+/// What every way between ranks must do (`Mail`), with a thread for each rank.
+namespace troupe::sgd::internal::test {
+
+/// The exchanges of a group, and the way to end them all.
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual Exchange& exchange(int rank) = 0;
+  virtual void fail(const Error& error) = 0;
+};
+using MakeGroup = std::function<std::unique_ptr<Group>(int world_size)>;
+
+/// Call in a test case: each of its sentences is a subcase.
+void exchange_suite(const MakeGroup& make);
+
+/// One collective of all ranks, and what must come out.
+struct Example {
+  Contribution contribution = {};                   ///< without data and weight
+  std::vector<double> weights = {};                 ///< by rank
+  std::vector<std::vector<std::byte>> before = {};  ///< by rank
+  std::vector<std::vector<std::byte>> after = {};
+};
+
+/// Random kind, type, values and weights; `after` is made element by element, in the plainest way.
+Example random_example(int world_size, std::size_t element_count, std::mt19937_64& random);
+
+/// float16 and bfloat16 in the plainest way: the nearest of all values, the even one of two.
+std::uint16_t round_to_half(DType dtype, float value);
+float half_to_float(DType dtype, std::uint16_t bits);
+
+}  // namespace troupe::sgd::internal::test
