@@ -3,26 +3,33 @@
 #include <cstdint>
 #include <memory>
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/types.h>
 
 namespace troupe::sgd::internal {
 
 /// Random numbers of this rank alone. LibTorch has one default generator a process, which ranks in
 /// threads would share; while a `RankGenerator` is in use on a thread, everything there that would
-/// take the default one (dropout, rand, randperm, the initialisation of modules) takes this one,
-/// without a change in the user's model. specs: a boxed kernel on a spare dispatch key.
+/// take the CPU's default one (dropout, rand, randperm, the initialisation of modules, data
+/// samplers) takes this one, without a change in the user's model. Generators that the user passes
+/// are left alone. `torch::manual_seed` does not reach it: that seeds the default one.
+///
+/// On a GPU the rank's generator is that GPU's default one, since some kernels there take no other:
+/// two ranks on one GPU draw from the same numbers.
 class RankGenerator {
  public:
   /// Not yet in use.
   RankGenerator(std::uint64_t seed, torch::Device device);
   ~RankGenerator();
 
-  /// For the current thread, until the returned guard goes.
+  /// For the current thread and the autograd threads that work for it, until the returned guard
+  /// goes, on the same thread. The one in use before is then in use again.
   class Use;
   std::unique_ptr<Use> use();
 
   void seed(std::uint64_t seed);
-  torch::Tensor state() const;  ///< bytes, on the CPU
+  torch::Tensor state() const;  ///< bytes, on the CPU; for `set_state` on the same kind of device
   void set_state(const torch::Tensor& state);
 
  private:
@@ -33,12 +40,10 @@ class RankGenerator {
 class RankGenerator::Use {
  public:
   explicit Use(std::shared_ptr<Impl> impl);
-  ~Use();
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
 
  private:
-  std::shared_ptr<Impl> previous_;
+  c10::DebugInfoGuard generator_;
+  c10::impl::IncludeDispatchKeyGuard key_;
 };
 
 /// One seed from several numbers: the run's, the rank's, the epoch's.
