@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,36 +16,36 @@ class Optimizer;
 
 namespace troupe::sgd {
 
-/// How the learning rates of one optimizer change: after the same number of calls of `step` the
-/// same values as Python's torch.optim.lr_scheduler of that name. (LibTorch's own StepLR is one
-/// step late, and no other exists there.)
+/// How the learning rates of one optimizer change: after the same number of steps the same values
+/// as Python's torch.optim.lr_scheduler 1.13 of that name. (LibTorch's own StepLR is one step late,
+/// and no other exists there.) All throw `Exception` on misuse.
 class LRScheduler {
  public:
   virtual ~LRScheduler() = default;
 
   /// Takes the optimizer's rates as the initial ones, and sets those of the beginning. Once, before
-  /// everything else; the optimizer must outlive it.
+  /// everything else; the optimizer must outlive the scheduler.
   void bind(torch::optim::Optimizer& optimizer);
-  /// One epoch or batch has passed.
-  void step();
-  /// The same for those that look at a metric (ReduceLROnPlateau); others ignore it.
-  virtual void step(double metric);
+  /// An epoch or batch has passed. ReduceLROnPlateau needs the metric; others ignore it.
+  void step(std::optional<double> metric = {});
 
   std::vector<double> rates() const;  ///< of each parameter group, as they are now
   std::int64_t step_count() const { return steps_; }
   std::string_view kind() const { return kind_; }
 
-  /// Under "<name>/…". Loading throws `Exception` when another kind was saved.
+  /// How far it is, under "<name>/…". Options are the constructor's, and the rates themselves are
+  /// part of the optimizer's state. Loading refuses what another kind has saved.
   virtual void save(CheckpointWriter& out, std::string_view name) const;
   virtual void load(const CheckpointReader& in, std::string_view name);
 
  protected:
-  explicit LRScheduler(std::string_view kind) : kind_(kind) {}
-  /// The rate of a group after `step_count()` steps. `initial`: at `bind`; `current`: now.
-  virtual double rate(double initial, double current, std::size_t group) const = 0;
-  void apply();  ///< sets every group's rate from `rate`
-  std::vector<double>& initial() { return initial_; }
-  torch::optim::Optimizer* optimizer() const { return optimizer_; }
+  explicit LRScheduler(std::string_view kind) : kind_(kind) {}  ///< kind: a literal
+
+  /// Sets the groups' rates as they are after `step_count()` steps; with 0, at the beginning.
+  virtual void update(std::optional<double> metric) = 0;
+
+  torch::optim::Optimizer& optimizer() const;
+  double initial(std::size_t group) const { return initial_[group]; }  ///< rate at `bind`
 
  private:
   std::string_view kind_;
@@ -58,7 +59,7 @@ struct StepLROptions {
   double gamma = 0.1;
 };
 struct MultiStepLROptions {
-  std::vector<std::int64_t> milestones = {};
+  std::vector<std::int64_t> milestones = {};  ///< steps, in any order; one named twice counts twice
   double gamma = 0.1;
 };
 struct ExponentialLROptions {
@@ -79,13 +80,13 @@ struct LinearLROptions {  ///< warm-up
 enum class Anneal : std::uint8_t { cosine, linear };
 struct OneCycleLROptions {
   double max_lr = 0.1;
-  std::int64_t total_steps = 1;
-  double pct_start = 0.3;
+  std::int64_t total_steps = 1;  ///< further ones throw, as in Python
+  double pct_start = 0.3;        ///< fraction of the steps in which the rate rises
   Anneal anneal = Anneal::cosine;
-  double div_factor = 25;
-  double final_div_factor = 1e4;
-  bool three_phase = false;
-  bool cycle_momentum = true;  ///< SGD's momentum, or the first of Adam's betas
+  double div_factor = 25;         ///< max_lr by the first rate
+  double final_div_factor = 1e4;  ///< the first rate by the last
+  bool three_phase = false;       ///< down as long as up, then to the last rate
+  bool cycle_momentum = true;     ///< SGD's momentum, or the first of Adam's betas
   double base_momentum = 0.85;
   double max_momentum = 0.95;
 };
@@ -94,12 +95,12 @@ enum class Threshold : std::uint8_t { relative, absolute };
 struct ReduceLROnPlateauOptions {
   PlateauMode mode = PlateauMode::min;
   double factor = 0.1;
-  std::int64_t patience = 10;
+  std::int64_t patience = 10;  ///< steps without a better metric (NaN is none) that are borne
   double threshold = 1e-4;
   Threshold threshold_mode = Threshold::relative;
-  std::int64_t cooldown = 0;
+  std::int64_t cooldown = 0;  ///< steps after a reduction that don't count
   double min_lr = 0;
-  double eps = 1e-8;
+  double eps = 1e-8;  ///< a smaller change of a rate is not made
 };
 
 /// A scheduler by value, for `Components`: `.scheduler = sgd::StepLR({.step_size = 2})`.
