@@ -2,6 +2,7 @@
 
 #include "sgd/datasets.hpp"
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -72,7 +73,8 @@ class AnyDataset {
   AnyDataset(Split split);
   /// [N, *] each. Throws `Exception` when they differ in N.
   AnyDataset(std::vector<torch::Tensor> features, torch::Tensor target);
-  AnyDataset(std::shared_ptr<Dataset> dataset) : dataset_(std::move(dataset)) {}
+  template <std::derived_from<Dataset> D>
+  AnyDataset(std::shared_ptr<D> dataset) : dataset_(std::move(dataset)) {}
   /// A data set of torch::data that knows its size, of Examples of tensors.
   template <class D>
   requires requires(D dataset, std::vector<std::size_t> indices) {

@@ -1,6 +1,7 @@
 #include "sgd/internal/batch_source.hpp"
 
 #include "libactor/assert.hpp"
+#include "sgd/internal/generators.hpp"
 
 #include <dlfcn.h>
 
@@ -41,6 +42,7 @@ struct BatchSource::Impl {
   const std::int64_t prefetch;
   const torch::Device device;
 
+  RankGenerator generator{share.seed, torch::kCPU};
   std::int64_t next_step = range.first_step;  ///< that `next` gives
 
   std::mutex mutex = {};
@@ -51,9 +53,14 @@ struct BatchSource::Impl {
   std::thread thread = {};
 
   /// On the CPU.
-  Batch make(std::int64_t step) const {
+  Batch make(std::int64_t step) {
     const torch::Tensor indices = plan.indices(step);
-    return indices.numel() == 0 ? Batch{} : dataset.batch(indices);
+    if (indices.numel() == 0) return {};
+    const auto rank = static_cast<std::uint64_t>(share.rank);
+    const auto seed = mix_seed(share.seed, rank, static_cast<std::uint64_t>(range.epoch));
+    generator.seed(mix_seed(seed, rank, static_cast<std::uint64_t>(step)));
+    const auto use = generator.use();
+    return dataset.batch(indices);
   }
 
   void run() {

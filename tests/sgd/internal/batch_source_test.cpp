@@ -134,6 +134,31 @@ TEST_CASE("batch_source: a rank without a sample in a step gets a batch without 
   CHECK(data->calls() == 0);
 }
 
+TEST_CASE("batch_source: what a data set draws follows from seed, rank, epoch and step alone") {
+  class Noise final : public Dataset {
+   public:
+    std::int64_t size() const override { return 20; }
+    Batch batch(const torch::Tensor& indices) override {
+      return {{torch::rand({4}, torch::kFloat64)}, indices};
+    }
+  };
+  const auto draw = [](std::int64_t step, std::int64_t prefetch, Share share, std::int64_t epoch) {
+    const EpochPlan plan(20, {.batch_size = 2}, share, epoch);
+    BatchSource batches(std::make_shared<Noise>(), plan, share,
+                        {.epoch = epoch, .first_step = step, .end_step = 5}, prefetch, torch::kCPU);
+    return batches.next().features[0];
+  };
+  const Share share{.rank = 0, .world_size = 2, .seed = 1};
+  const auto drawn = draw(3, 2, share, 0);
+  torch::rand({9});
+  CHECK(draw(3, 2, share, 0).equal(drawn));
+  CHECK(draw(3, 0, share, 0).equal(drawn));
+  CHECK_FALSE(draw(2, 2, share, 0).equal(drawn));
+  CHECK_FALSE(draw(3, 2, share, 1).equal(drawn));
+  CHECK_FALSE(draw(3, 2, {.rank = 1, .world_size = 2, .seed = 1}, 0).equal(drawn));
+  CHECK_FALSE(draw(3, 2, {.rank = 0, .world_size = 2, .seed = 2}, 0).equal(drawn));
+}
+
 TEST_CASE("batch_source: the thread leaves the cores to the compute threads") {
   class Threads final : public Dataset {
    public:
