@@ -1,5 +1,7 @@
 #include "sgd/state.hpp"
 
+#include "sgd/internal/dtype.hpp"
+
 #include "sgd/internal/refuse.hpp"
 
 #include <algorithm>
@@ -25,38 +27,17 @@
 namespace troupe::sgd {
 namespace {
 
+using internal::dtype_of;
+using internal::dtypes;
+
 using internal::refuse;
 
 std::string join(std::string_view a, std::string_view b) {
   return std::string(a) + "/" + std::string(b);
 }
 
-const std::map<torch::ScalarType, DType>& types() {
-  static const std::map<torch::ScalarType, DType> map{
-      {torch::kFloat32, DType::float32},
-      {torch::kFloat64, DType::float64},
-      {torch::kFloat16, DType::float16},
-      {torch::kBFloat16, DType::bfloat16},
-      {torch::kInt8, DType::int8},
-      {torch::kInt16, DType::int16},
-      {torch::kInt32, DType::int32},
-      {torch::kInt64, DType::int64},
-      {torch::kUInt8, DType::uint8},
-      {torch::kBool, DType::boolean},
-      {torch::kComplexFloat, DType::complex64},
-      {torch::kComplexDouble, DType::complex128},
-  };
-  return map;
-}
-
-/// DType::none when a checkpoint has no such type.
-DType dtype_of(torch::ScalarType type) {
-  const auto found = types().find(type);
-  return found == types().end() ? DType::none : found->second;
-}
-
 std::string describe(DType dtype, c10::IntArrayRef shape) {
-  for (const auto& [type, ours] : types())
+  for (const auto& [type, ours] : dtypes())
     if (ours == dtype) return std::string(c10::toString(type)) + " " + c10::str(shape);
   return "bytes without a type";
 }
@@ -356,7 +337,7 @@ void load(const CheckpointReader& in, std::string_view name, torch::Tensor& tens
 
 torch::Tensor load_tensor(const CheckpointReader& in, std::string_view name) {
   const CheckpointEntry& entry = find(in, std::string(name));
-  for (const auto& [type, dtype] : types()) {
+  for (const auto& [type, dtype] : dtypes()) {
     if (dtype != entry.dtype) continue;
     const torch::Tensor tensor = torch::empty(shape_of(entry), torch::TensorOptions(type));
     read_tensor(in, entry.name, tensor);
