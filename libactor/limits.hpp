@@ -55,6 +55,7 @@ inline constexpr int kConnectionsPerAddress = 64;  ///< … from one address
 inline constexpr int kActorThreads = 2;    ///< CAF's threads in a worker
 inline constexpr int kDriverThreads = 4;   ///< and in a driver
 inline constexpr int kDescriptors = 32;    ///< fewer open files than this are no way to begin
+inline constexpr int kPretended = 10'000;  ///< CPUs or GPUs, by --troupe-cpus and --troupe-gpus
 inline constexpr int kPendingTrials = 16;  ///< trials that are made ahead of free resources
 inline constexpr int kNotes = 1'000;       ///< different sentences of trials that are logged
 inline constexpr int kMessageDepth = 16;   ///< messages nested in messages
