@@ -3,6 +3,7 @@
 #include "libactor/checkpoint_folder.hpp"
 #include "libactor/limits.hpp"
 #include "libactor/log.hpp"
+#include "libactor/output.hpp"
 #include "tune/internal/host_memory.hpp"
 #include "tune/internal/journal_disk.hpp"
 #include "tune/internal/wire.hpp"
@@ -11,7 +12,6 @@
 #include <caf/all.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <system_error>
 
 namespace troupe::tune::internal {
@@ -38,8 +38,7 @@ void print_output(const std::string& trial_id, const std::string& lines) {
     text += "(" + trial_id + ") " + lines.substr(at, end - at) + "\n";
     at = end + 1;
   }
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  print(text);
 }
 
 }  // namespace
@@ -138,7 +137,7 @@ void ExperimentActor::on_tick() {
   run_commands();
   if (done_) return;
   if (plan_->reporter && now >= next_report_) {
-    ask_status();
+    tell_status(false);
     next_report_ = clock_.now() + plan_->reporter->period();
   }
   if (state_pace_.due(now)) save_state(false);
@@ -222,8 +221,10 @@ void ExperimentActor::ask_scheduler() {
       ->request(scheduler_, limits::kRequest,
                 std::vector<SchedulerEvent>(unanswered_.begin(), unanswered_.end()))
       .then(
-          [this, from = scheduler_](const std::vector<SchedulerVerdict>& verdicts) {
+          [this, from = scheduler_](const std::vector<SchedulerVerdict>& verdicts,
+                                    const std::string& text) {
             if (from != scheduler_) return;  // of one that is gone: asked again
+            scheduler_text_ = text;
             asking_ = 0;
             scheduler_deaths_ = 0;
             for (const auto& verdict : verdicts) {
@@ -461,17 +462,6 @@ StatusView ExperimentActor::status() {
   view.elapsed = view.loop_elapsed = clock_.now() - begun_;
   if (!stalled_.empty()) view.notes.push_back("paused: " + stalled_);
   return view;
-}
-
-/// The scheduler's own words first, then the table.
-void ExperimentActor::ask_status() {
-  self_->request(scheduler_, limits::kRequest, status_atom_v)
-      .then(
-          [this](const std::string& text, const std::string&) {
-            scheduler_text_ = text;
-            if (!done_) tell_status(false);
-          },
-          [](const caf::error&) {});
 }
 
 void ExperimentActor::tell_status(bool final) {
