@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -110,17 +111,18 @@ void check_print(int mib) {
 
 }  // namespace
 
-TEST_CASE("faults: SIGINT and SIGTERM save and end, and resume goes on from there") {
+TEST_CASE("faults: SIGINT, SIGTERM and SIGHUP save and end, and resume goes on from there") {
   Target target;
   int number = SIGINT;
   SUBCASE("SIGINT") {}
   SUBCASE("SIGTERM") { number = SIGTERM; }
+  SUBCASE("SIGHUP: the terminal is closed") { number = SIGHUP; }
   target.start(kLong);
   REQUIRE(under_way(target));
   target.signal(number);
   CHECK(target.wait() == 130);
-  CHECK(target.errors().find(number == SIGINT ? "interrupted by SIGINT"
-                                              : "interrupted by SIGTERM") != std::string::npos);
+  const std::string told = std::string("interrupted by SIG") + ::sigabbrev_np(number);
+  CHECK(target.errors().find(told) != std::string::npos);
   CHECK(target.nothing_left());
   CHECK(differences(target.run_folder()) == "");
   const auto before = journal_of(target.run_folder());
