@@ -81,8 +81,10 @@ bool is_inside(const fs::path& relative) {
                                                 [](const auto& part) { return part == ".."; });
 }
 
+/// missing: gets the folders of trials that have run, and that somebody has removed.
 Result<std::vector<TrialSnapshot>> trials_of_state(std::vector<internal::SavedTrial> saved,
-                                                   const fs::path& experiment) {
+                                                   const fs::path& experiment,
+                                                   std::vector<std::string>& missing) {
   std::vector<TrialSnapshot> trials;
   trials.reserve(saved.size());
   for (auto& one : saved) {
@@ -96,12 +98,25 @@ Result<std::vector<TrialSnapshot>> trials_of_state(std::vector<internal::SavedTr
                         .directory = std::move(one.directory),
                         .state = one.state,
                         .failure_count = one.failure_count};
+    const bool has_begun = one.iteration > 0 || one.state != TrialState::pending;
+    if (has_begun && !fs::exists(experiment / trial.directory)) missing.push_back(trial.directory);
     if (!trial.directory.empty())
       if (auto read = read_trial_files(trial, experiment / trial.directory); !read)
         return read.error();
     trials.push_back(std::move(trial));
   }
   return trials;
+}
+
+std::string missing_text(const fs::path& experiment, const std::vector<std::string>& missing) {
+  std::string names;
+  for (std::size_t i = 0; i < missing.size() && i < kMaxNamesTold; ++i)
+    names += (i > 0 ? ", " : "") + missing[i];
+  if (missing.size() > kMaxNamesTold) names += ", …";
+  return fmt::format(
+      "missing in {}: {} ({} of trials that have run); bring what is missing back, or "
+      "run again under another name",
+      experiment.string(), names, missing.size());
 }
 
 // --- comparing --------------------------------------------------------------------------------
@@ -215,9 +230,10 @@ Result<ExperimentAnalysis> ExperimentAnalysis::open(const fs::path& folder) {
   auto state = internal::read_experiment_state(folder);
   if (!state && code_of(state.error()) != Errc::not_found) return state.error();
 
-  auto trials =
-      state ? trials_of_state(std::move(state->trials), folder) : trials_of_folders(folder);
+  auto trials = state ? trials_of_state(std::move(state->trials), folder, analysis.missing_)
+                      : trials_of_folders(folder);
   if (!trials) return trials.error();
+  if (!analysis.missing_.empty()) log_warn(missing_text(folder, analysis.missing_));
   if (!state && trials->empty())
     return make_error(Errc::not_found,
                       folder.string() +
@@ -259,6 +275,9 @@ Error ExperimentAnalysis::nobody_reported(const std::string& metric) const {
     }
   if (reported)
     return make_error(Errc::not_found, "no trial has reported a finite number as '" + metric + "'");
+  if (names.empty() && !missing_.empty())
+    return make_error(Errc::not_found, "there is no result with '" + metric + "'; " +
+                                           missing_text(folder_, missing_));
   std::string failed;
   for (const auto& trial : trials_)
     if (trial.state == TrialState::error && failed.empty())
