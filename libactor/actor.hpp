@@ -3,6 +3,7 @@
 #include "libactor/cluster.hpp"
 #include "libactor/float_fix.hpp"
 #include "libactor/resources.hpp"
+#include "libactor/result.hpp"
 #include "libactor/supervisor.hpp"
 #include "libactor/worker.hpp"
 
@@ -88,6 +89,11 @@ caf::actor_system& actor_system(Cluster& cluster);
 /// directly.
 caf::actor_system& actor_system(Worker& worker);
 caf::actor owner_of(Worker& worker);
+
+/// Whether so many threads more can be started now; io, with the way out, when not. To be asked
+/// before CAF 0.17 starts its own: it aborts halfway, or waits for ever for a detached actor whose
+/// thread never came.
+Result<void> check_threads(int count);
 
 /// Sends `tick` to `target` every `period` until it ends. A detached actor must not send itself
 /// delayed messages: one that is pending keeps CAF 0.17's actor system from ever ending, since its

@@ -89,6 +89,7 @@ caf::actor_system& actor_system(Cluster& cluster) { return cluster.impl().system
 namespace internal {
 
 Result<std::unique_ptr<Cluster::Impl>> start_cluster(ClusterOptions options) {
+  if (auto can = check_threads(limits::kThreadsAtStart); !can) return can.error();
   auto impl = std::make_unique<Cluster::Impl>();
   impl->machine = std::move(options.machine);
   impl->info = {.id = NodeId::random().text(),

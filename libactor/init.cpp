@@ -10,6 +10,7 @@
 #include "libactor/log.hpp"
 #include "libactor/output.hpp"
 
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <charconv>
@@ -169,12 +170,22 @@ Result<Cluster> start_driver(InitOptions options) {
     return unwrap(
         internal::start_cluster({.machine = machine_of(options), .strict = options.strict}));
   });
-  if (!impl) return with_context(impl.error(), "init: see ulimit -u and ulimit -v");
+  if (!impl) return with_context(impl.error(), "init");
   return Cluster(std::move(*impl));
+}
+
+/// Where addresses are few (ulimit -v), threads need them for their stacks: an arena of the
+/// allocator, which each would get, takes 64 MiB.
+void spare_addresses() {
+  struct rlimit addresses = {};
+  if (::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY &&
+      !std::getenv("MALLOC_ARENA_MAX"))
+    ::mallopt(M_ARENA_MAX, 1);
 }
 
 /// Serves and never returns when this process is a zygote or a worker.
 void serve_role() {
+  spare_addresses();
   const auto role = internal::role_from_environment();
   if (role.kind == internal::ProcessRole::Kind::driver) return;
   if (auto sound = internal::caf_fixes_self_test(); !sound) {

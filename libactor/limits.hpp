@@ -52,8 +52,10 @@ inline constexpr int kConnectionsPerAddress = 64;  ///< … from one address
 
 // --- counts ---------------------------------------------------------------------------------
 
-inline constexpr int kActorThreads = 2;    ///< CAF's threads in a worker
-inline constexpr int kDriverThreads = 4;   ///< and in a driver
+inline constexpr int kActorThreads = 2;   ///< CAF's threads in a worker
+inline constexpr int kDriverThreads = 4;  ///< and in a driver
+inline constexpr int kThreadsAtStart =
+    12;  ///< of a driver: those, CAF's network, clock and printer, the node, the zygote's reader
 inline constexpr int kDescriptors = 32;    ///< fewer open files than this are no way to begin
 inline constexpr int kPretended = 10'000;  ///< CPUs or GPUs, by --troupe-cpus and --troupe-gpus
 inline constexpr int kPendingTrials = 16;  ///< trials that are made ahead of free resources

@@ -377,10 +377,6 @@ Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const Traina
   return plan;
 }
 
-Error no_thread(const Error& error) {
-  return with_context(error, "tune::run: no thread could be started, see ulimit -u and ulimit -v");
-}
-
 }  // namespace
 
 Result<ExperimentAnalysis> run(Cluster& cluster, const TrainableSpec& trainable,
@@ -402,10 +398,12 @@ Result<ExperimentAnalysis> run(Cluster& cluster, const TrainableSpec& trainable,
   auto& system = actor_system(cluster);
   caf::scoped_actor self{system};
   caf::actor experiment;
+  constexpr int kThreads = 2;  // the experiment's and its syncer's
+  if (auto can = check_threads(kThreads); !can) return with_context(can.error(), "tune::run");
   auto spawned = fence(Errc::io, [&] {
     experiment = self->spawn<caf::detached + caf::monitored>(experiment_actor, plan);
   });
-  if (!spawned) return no_thread(spawned.error());
+  if (!spawned) return with_context(spawned.error(), "tune::run");
   plan.reset();
   system.registry().put(experiment_atom::value, experiment);
   self->send(experiment, begin_atom_v);

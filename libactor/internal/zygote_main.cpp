@@ -89,18 +89,20 @@ void die_with(pid_t zygote) {
 class OwnerWatch {
  public:
   OwnerWatch(int socket, int owner) : stop_(::eventfd(0, EFD_CLOEXEC)) {
-    thread_ = std::thread([socket, owner, stop = stop_.value()] {
+    const auto watch = [socket, owner, stop = stop_.value()] {
       pollfd entries[] = {{socket, 0, 0}, {owner, POLLIN, 0}, {stop, POLLIN, 0}};
       while (::poll(entries, 3, -1) < 0 && errno == EINTR) {
       }
       if (entries[0].revents == 0 && entries[1].revents == 0) return;
       ::kill(-::getpid(), SIGKILL);  // with what the functions have started
       ::_exit(1);
-    });
+    };
+    // Where no thread can be started, the end waits for the functions.
+    static_cast<void>(fence(Errc::io, [&] { thread_ = std::thread(watch); }));
   }
   ~OwnerWatch() {
     ::eventfd_write(stop_.value(), 1);
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
  private:

@@ -1,5 +1,6 @@
 // How runs end, and that nothing stays: signals, many trials, much output, odd programs.
 #include "tests/cluster/faults.hpp"
+#include "tests/support/skip.hpp"
 
 #include <doctest/doctest.h>
 
@@ -237,6 +238,30 @@ TEST_CASE("faults: a thread before init makes workers exec'ed, and by --troupe-s
     CHECK(target.errors().find("1 other thread") != std::string::npos);
   }
   CHECK(target.nothing_left());
+}
+
+TEST_CASE(
+    "faults: where memory has few addresses a run ends well, or says that threads lack them") {
+#ifdef __SANITIZE_ADDRESS__
+  return skip("the sanitizer itself needs all addresses");
+#endif
+  for (const int kib : {60'000, 90'000, 110'000, 120'000, 140'000, 200'000, 300'000}) {
+    CAPTURE(kib);
+    Target target;
+    const int code = target.run({{"num_samples", "4"}, {"max_t", "2"}, {"cpus", "2"}},
+                                "ulimit -v " + std::to_string(kib) + R"(; exec "$@")");
+    const auto told = target.errors();
+    CAPTURE(told);
+    if (code == 0) {
+      CHECK(differences(target.run_folder()) == "");
+    } else {
+      CHECK(code > 0);
+      CHECK(
+          told.substr(told.rfind('\n', told.size() - 2) + 1).find("see ulimit -u and ulimit -v") !=
+          std::string::npos);
+    }
+    CHECK(target.nothing_left());
+  }
 }
 
 TEST_CASE("faults: 200 MiB of output leave two log files of bounded size") { check_print(200); }
