@@ -1,5 +1,6 @@
 #include "tune/analysis.hpp"
 
+#include "libactor/checkpoint_folder.hpp"
 #include "libactor/file.hpp"
 #include "libactor/log.hpp"
 #include "tune/internal/auto_keys.hpp"
@@ -22,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxNamesTold = 20;
-constexpr std::string_view kCheckpointPrefix = "checkpoint_";
 
 bool is_better(double value, double than, Mode mode) {
   return mode == Mode::max ? value > than : value < than;
@@ -177,13 +177,8 @@ std::map<std::int64_t, fs::path> kept_checkpoints(const fs::path& trial_folder) 
   std::map<std::int64_t, fs::path> kept;
   std::error_code failed;
   for (const auto& entry : fs::directory_iterator(trial_folder, failed)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kCheckpointPrefix)) continue;
-    const std::string digits = name.substr(kCheckpointPrefix.size());
-    if (digits.empty() || digits.size() > 18 ||
-        digits.find_first_not_of("0123456789") != std::string::npos)
-      continue;  // "checkpoint_000004.tmp-…" is half written
-    kept.emplace(std::stoll(digits), entry.path());
+    if (const auto iteration = iteration_of_name(entry.path().filename().string()))
+      kept.emplace(*iteration, entry.path());
   }
   return kept;
 }

@@ -17,10 +17,6 @@
 namespace troupe::tune::internal {
 namespace {
 
-/// So many deaths of the scheduler without one answer between them: it will not get better.
-constexpr int kSchedulerTries = 3;
-constexpr std::chrono::milliseconds kTick{250};
-
 Resources times(const Resources& one, std::int64_t count) {
   Resources all{.cpus = Amount::of_parts(one.cpus.parts() * count),
                 .memory_bytes = one.memory_bytes * count};
@@ -59,13 +55,8 @@ caf::behavior ExperimentActor::behavior() {
   self_->set_down_handler([this](const caf::down_msg& down) {
     if (down.source == scheduler_.address()) on_scheduler_down();
   });
-  self_->set_exception_handler([this](std::exception_ptr& caught) -> caf::error {
-    const auto result = fence(Errc::bad_request, [&] { std::rethrow_exception(caught); });
-    log_error("experiment: an exception in a handler, a bug of ours: " + describe(result.error()));
-    finish(result.error());
-    return result.error();
-  });
-  tick_every(kTick, caf::actor_cast<caf::actor>(self_), caf::make_message(tick_atom_v));
+  guard(self_, [this](const Error& error) { finish(error); });
+  tick_every(limits::kTick, caf::actor_cast<caf::actor>(self_), caf::make_message(tick_atom_v));
   return {
       [this](begin_atom) {
         plan_->core->begin(clock_.now());
@@ -164,10 +155,10 @@ void ExperimentActor::spawn_scheduler(std::shared_ptr<SchedulerState> scheduler)
 
 void ExperimentActor::on_scheduler_down() {
   if (done_) return;
-  if (++scheduler_deaths_ >= kSchedulerTries)
-    return finish(
-        make_error(Errc::peer_lost,
-                   "the scheduler died " + std::to_string(kSchedulerTries) + " times in a row"));
+  if (++scheduler_deaths_ >= limits::kSchedulerTries)
+    return finish(make_error(
+        Errc::peer_lost,
+        "the scheduler died " + std::to_string(limits::kSchedulerTries) + " times in a row"));
   say(true, "the scheduler was lost; a new one is fed the journal");
   auto scheduler = new_scheduler();
   if (!scheduler)

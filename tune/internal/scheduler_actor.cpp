@@ -1,5 +1,6 @@
 #include "tune/internal/scheduler_actor.hpp"
 
+#include "libactor/actor.hpp"
 #include "tune/internal/wire.hpp"
 
 #include <caf/all.hpp>
@@ -50,6 +51,7 @@ Result<SchedulerVerdict> decide(SchedulerState& state, const SchedulerEvent& eve
 
 caf::behavior scheduler_actor(caf::stateful_actor<SchedulerState>* self,
                               const std::shared_ptr<SchedulerState>& scheduler) {
+  guard(self);
   self->state = std::move(*scheduler);
   return {
       [self](const std::vector<SchedulerEvent>& events)
