@@ -2,12 +2,12 @@
 
 // The options that the Tune examples share.
 
+#include "examples/command_line.hpp"
+
 #include <libactor/cluster.hpp>
 #include <tune/run.hpp>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <string>
 
@@ -28,8 +28,8 @@ struct Options {
   int verbose = 2;
 };
 
-/// Reads argv after `init` has taken its own options out of it. Ends the process on --help and on
-/// an option that doesn't exist. `defaults` are those of the example.
+/// Reads argv after `init` has taken its own options out of it. Ends the process as `parse_or_exit`
+/// does. `defaults` are those of the example.
 inline Options parse(int argc, char** argv, const std::string& description, Options defaults = {}) {
   using troupe::tune::Resume;
   const std::map<std::string, Resume> resumes{{"yes", Resume::yes},
@@ -39,32 +39,36 @@ inline Options parse(int argc, char** argv, const std::string& description, Opti
   Options o = std::move(defaults);
   CLI::App app(description);
   app.option_defaults()->always_capture_default();
-  app.add_option("--num-samples", o.num_samples, "Configs to try");
-  app.add_option("--max-iterations", o.max_iterations, "Steps of a trial, at most");
-  app.add_option("--seed", o.seed, "The same seed gives the same configs; 0: drawn");
-  app.add_option("--cpus-per-trial", o.cpus_per_trial, "May be a fraction");
-  app.add_option("--max-concurrent", o.max_concurrent, "Trials at once; 0: as CPUs allow");
+  app.add_option("--num-samples", o.num_samples, "Configs to try; -1: without end")
+      ->check(number_in<std::int64_t>(-1));
+  app.add_option("--max-iterations", o.max_iterations, "Steps of a trial, at most")
+      ->check(number_in<std::int64_t>(1));
+  app.add_option("--seed", o.seed, "The same seed gives the same configs; 0: drawn")
+      ->check(number_in<std::uint64_t>(0));
+  app.add_option("--cpus-per-trial", o.cpus_per_trial, "May be a fraction")
+      ->check(number_in<double>(0, 1e6));
+  app.add_option("--max-concurrent", o.max_concurrent, "Trials at once; 0: as CPUs allow")
+      ->check(number_in<std::int64_t>(0));
   app.add_option("--max-failures", o.max_failures,
-                 "A trial's own failures that are retried; -1: all");
+                 "A trial's own failures that are retried; -1: all")
+      ->check(number_in<std::int64_t>(-1));
   app.add_option("--checkpoint-freq", o.checkpoint_freq,
-                 "Steps between two; 0: never, -1: automatic");
-  app.add_option("--data-dir", o.data_dir, "Where the data set lies");
-  app.add_option("--local-dir", o.local_dir, "Default: TROUPE_RESULT_DIR, else ~/troupe_results");
-  app.add_option("--name", o.name, "Of the folder for results");
+                 "Steps between two; 0: never, -1: automatic")
+      ->check(number_in<std::int64_t>(-1));
+  app.add_option("--data-dir", o.data_dir, "Where the data set lies")->check(not_empty());
+  app.add_option("--local-dir", o.local_dir, "Default: TROUPE_RESULT_DIR, else ~/troupe_results")
+      ->check(not_empty());
+  app.add_option("--name", o.name, "Of the folder for results")->check(not_empty());
   std::string resume;
-  app.add_option("--resume", resume, "yes, automatic, errored_only or restart_errored; alone: yes")
+  app.add_option("--resume", resume, "Go on with the run in that folder; alone: yes")
+      ->option_text("[yes|automatic|errored_only|restart_errored]")
       ->expected(0, 1)
-      ->default_str("yes")
       ->check(CLI::IsMember(resumes));
-  app.add_option("--verbose", o.verbose, "How much is told")->check(CLI::Range(0, 3));
+  app.add_option("--verbose", o.verbose, "How much is told, 0 to 3")->check(number_in<int>(0, 3));
   app.footer(
       "Taken by init() before these: --address, --token-file. The address may stand in "
       "TROUPE_ADDRESS too.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
+  parse_or_exit(app, argc, argv);
   if (app.count("--resume") > 0) o.resume = resumes.at(resume.empty() ? "yes" : resume);
   return o;
 }

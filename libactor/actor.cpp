@@ -4,6 +4,10 @@
 
 #include <caf/all.hpp>
 
+#include <future>
+#include <thread>
+#include <vector>
+
 namespace troupe {
 namespace {
 
@@ -23,6 +27,19 @@ caf::behavior ticker(caf::event_based_actor* self, std::chrono::milliseconds per
 }
 
 }  // namespace
+
+Result<void> check_threads(int count) {
+  std::promise<void> all;
+  std::vector<std::thread> threads;
+  const auto started = fence(Errc::io, [&] {
+    const auto end = all.get_future().share();
+    for (int i = 0; i < count; ++i) threads.emplace_back([end] { end.wait(); });
+  });
+  all.set_value();
+  for (auto& thread : threads) thread.join();
+  if (started) return {};
+  return with_context(started.error(), "no thread can be started, see ulimit -u and ulimit -v");
+}
 
 void tick_every(std::chrono::milliseconds period, const caf::actor& target,
                 const caf::message& tick) {

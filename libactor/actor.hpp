@@ -2,13 +2,16 @@
 
 #include "libactor/cluster.hpp"
 #include "libactor/float_fix.hpp"
+#include "libactor/log.hpp"
 #include "libactor/resources.hpp"
+#include "libactor/result.hpp"
 #include "libactor/supervisor.hpp"
 #include "libactor/worker.hpp"
 
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
+#include <caf/fwd.hpp>
 #include <caf/message.hpp>
 #include <caf/meta/load_callback.hpp>
 #include <caf/meta/type_name.hpp>
@@ -16,6 +19,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <string>
 #include <vector>
@@ -49,7 +53,7 @@ struct ChildSpec {
 struct ChildEvent {
   enum class Kind : std::uint8_t {
     waiting,  ///< for resources; `text` says why
-    started,  ///< a process runs: `pid`, `host`
+    started,  ///< a process runs: `pid`
     ended,    ///< the body returned 0 and said goodbye
     failed,   ///< `text` is the cause; `user` says whose; `restart`: answer with restart_atom
     refused,  ///< it can never start: `text`; nothing else follows
@@ -59,7 +63,6 @@ struct ChildEvent {
   Kind kind = Kind::waiting;
   std::uint64_t incarnation = 0;  ///< of the process that this is about; 0 before the first
   std::int64_t pid = 0;
-  std::string host = {};
   std::string text = {};
   bool user = false;
   bool restart = false;
@@ -88,6 +91,32 @@ caf::actor_system& actor_system(Cluster& cluster);
 /// directly.
 caf::actor_system& actor_system(Worker& worker);
 caf::actor owner_of(Worker& worker);
+
+/// What every actor of ours does first: an exception that slips through a handler is logged,
+/// answered as an error, and ends the actor after `on_exception(error)`; an error message that
+/// nobody expected is logged and ends nothing.
+template <class Self, class F>
+void guard(Self* self, F on_exception) {
+  self->set_exception_handler([self, on_exception](std::exception_ptr& caught) -> caf::error {
+    const auto result = fence(Errc::bad_request, [&] { std::rethrow_exception(caught); });
+    log_error(std::string(self->name()) +
+              ": an exception in a handler, a bug of ours: " + describe(result.error()));
+    on_exception(result.error());
+    return result.error();
+  });
+  self->set_error_handler([self](caf::scheduled_actor*, caf::error& error) {
+    log_error(std::string(self->name()) + ": an error that nobody took: " + describe(error));
+  });
+}
+template <class Self>
+void guard(Self* self) {
+  guard(self, [](const Error&) {});
+}
+
+/// Whether so many threads more can be started now; io, with the way out, when not. To be asked
+/// before CAF 0.17 starts its own: it aborts halfway, or waits for ever for a detached actor whose
+/// thread never came.
+Result<void> check_threads(int count);
 
 /// Sends `tick` to `target` every `period` until it ends. A detached actor must not send itself
 /// delayed messages: one that is pending keeps CAF 0.17's actor system from ever ending, since its
@@ -143,7 +172,7 @@ typename Inspector::result_type inspect(Inspector& f, ChildSpec& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, ChildEvent& x) {
   return f(caf::meta::type_name("troupe::ChildEvent"), x.child, x.kind, x.incarnation, x.pid,
-           x.host, x.text, x.user, x.restart, x.user_failures);
+           x.text, x.user, x.restart, x.user_failures);
 }
 
 }  // namespace troupe

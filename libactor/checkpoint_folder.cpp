@@ -10,13 +10,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <system_error>
 
 namespace troupe {
 namespace {
 
+constexpr std::string_view kPrefix = "checkpoint_";
 constexpr std::string_view kTrash = ".trash-";
 constexpr std::string_view kTemp = ".tmp-";
 
@@ -45,6 +48,22 @@ bool writer_lives(int parent_fd, const std::string& name) {
 }
 
 }  // namespace
+
+std::string checkpoint_name(std::int64_t iteration) {
+  char digits[24];
+  std::snprintf(digits, sizeof digits, "%06lld", static_cast<long long>(iteration));
+  return std::string(kPrefix) + digits;
+}
+
+std::optional<std::int64_t> iteration_of_name(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  std::int64_t iteration = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), iteration);
+  if (error != std::errc() || end != name.data() + name.size() || iteration < 0)
+    return std::nullopt;
+  return iteration;
+}
 
 CheckpointScan newest_valid_checkpoint(const std::filesystem::path& trial_folder,
                                        std::int64_t up_to) {
@@ -96,7 +115,7 @@ Result<void> remove_checkpoints(const std::filesystem::path& trial_folder) {
   const auto names = folders_in(trial_folder);
   if (!names) return names.error();
   for (const auto& name : *names)
-    if (name.starts_with("checkpoint_"))
+    if (name.starts_with(kPrefix))
       if (auto gone = remove_checkpoint(trial_folder / name); !gone) return gone;
   return {};
 }

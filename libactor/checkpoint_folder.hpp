@@ -7,11 +7,19 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 /// The checkpoints of one trial: folders beside each other. Code of the trial may have put anything
 /// among them, so nothing here follows a link.
 namespace troupe {
+
+/// "checkpoint_000012": the folder of the checkpoint after that iteration.
+std::string checkpoint_name(std::int64_t iteration);
+/// The other way round; nothing when it is no such name, as "checkpoint_000004.tmp-…" of one that
+/// is half written.
+std::optional<std::int64_t> iteration_of_name(std::string_view name);
 
 /// What `newest_valid_checkpoint` found.
 struct CheckpointScan {

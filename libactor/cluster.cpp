@@ -46,16 +46,16 @@ Result<void> Cluster::could_grant(const Resources& wanted) const {
 }
 
 Result<void> Cluster::set_parameter(std::string_view name, std::string_view value) {
-  constexpr std::size_t kMostBytes = 4096;
   auto parameters = internal::parameters();
   parameters[std::string(name)] = std::string(value);
   std::size_t bytes = 0;
   for (const auto& [key, text] : parameters) bytes += key.size() + text.size();
-  if (bytes > kMostBytes)
+  if (bytes > limits::kParametersBytes)
     return make_error(Errc::bad_request, "parameter '" + std::string(name) +
                                              "': all parameters together have " +
-                                             std::to_string(bytes) +
-                                             " bytes, at most 4096 are allowed; give larger data "
+                                             std::to_string(bytes) + " bytes, at most " +
+                                             std::to_string(limits::kParametersBytes) +
+                                             " are allowed; give larger data "
                                              "by a file, and its path here");
   internal::set_parameters(std::move(parameters));
   caf::scoped_actor self{impl_->system->actors()};
@@ -89,6 +89,7 @@ caf::actor_system& actor_system(Cluster& cluster) { return cluster.impl().system
 namespace internal {
 
 Result<std::unique_ptr<Cluster::Impl>> start_cluster(ClusterOptions options) {
+  if (auto can = check_threads(limits::kThreadsAtStart); !can) return can.error();
   auto impl = std::make_unique<Cluster::Impl>();
   impl->machine = std::move(options.machine);
   impl->info = {.id = NodeId::random().text(),

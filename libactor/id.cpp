@@ -1,7 +1,10 @@
 #include "libactor/id.hpp"
 
+#include <climits>
 #include <random>
 #include <string_view>
+
+#include <unistd.h>
 
 namespace troupe {
 
@@ -20,6 +23,11 @@ std::string random_id(int length) {
 std::uint64_t random_seed() {
   std::random_device source;
   return std::uint64_t{source()} << 32 | source();
+}
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, HOST_NAME_MAX) == 0 && name[0] != 0 ? name : "localhost";
 }
 
 }  // namespace troupe

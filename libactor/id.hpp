@@ -16,6 +16,9 @@ std::string random_id(int length = 8);
 /// 64 bits from the system's random source: the seed of a run that was given none.
 std::uint64_t random_seed();
 
+/// This machine's name, for people; "localhost" when it has none.
+std::string host_name();
+
 /// A name that only its own kind compares with. Empty: none.
 template <class Kind>
 class Id {

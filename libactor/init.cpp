@@ -8,7 +8,9 @@
 #include "libactor/internal/zygote_main.hpp"
 #include "libactor/limits.hpp"
 #include "libactor/log.hpp"
+#include "libactor/output.hpp"
 
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <charconv>
@@ -19,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace troupe {
@@ -93,13 +96,17 @@ class Arguments {
   char** argv_;
 };
 
-Result<double> number_of(std::string_view name, const std::string& text) {
-  double value = 0;
+template <class Number>
+Result<Number> number_of(std::string_view name, const std::string& text) {
+  Number value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= 0))
-    return make_error(Errc::bad_request,
-                      std::string(name) + " is '" + text + "', a number of 0 or more is wanted");
-  return value;
+  if (error == std::errc() && end == text.data() + text.size() && value >= 0 &&
+      value <= limits::kPretended)
+    return value;
+  return make_error(Errc::bad_request, std::string(name) + " is '" + text + "', a " +
+                                           (std::is_integral_v<Number> ? "whole " : "") +
+                                           "number from 0 to " +
+                                           std::to_string(limits::kPretended) + " is wanted");
 }
 
 /// What the command line says beside what the program says.
@@ -113,17 +120,17 @@ Result<void> read_arguments(Arguments& arguments, InitOptions& options) {
   if (auto done = text("--address", options.address); !done) return done;
   if (auto done = text("--token-file", options.token_file); !done) return done;
   if (arguments.take_flag("--troupe-strict")) options.strict = true;
-  for (const auto name : {"--troupe-cpus"sv, "--troupe-gpus"sv}) {
+  const auto number = [&](std::string_view name, auto& into) -> Result<void> {
     auto taken = arguments.take(name);
     if (!taken) return taken.error();
-    if (!*taken) continue;
-    auto value = number_of(name, **taken);
+    if (!*taken) return {};
+    const auto value = number_of<std::decay_t<decltype(*into)>>(name, **taken);
     if (!value) return value.error();
-    if (name == "--troupe-cpus"sv)
-      options.cpus = *value;
-    else
-      options.gpus = static_cast<int>(*value);
-  }
+    into = *value;
+    return {};
+  };
+  if (auto done = number("--troupe-cpus", options.cpus); !done) return done;
+  if (auto done = number("--troupe-gpus", options.gpus); !done) return done;
   if (auto unknown = arguments.find_prefix("--troupe-"))
     return make_error(Errc::bad_request,
                       "there is no option " + *unknown +
@@ -163,12 +170,22 @@ Result<Cluster> start_driver(InitOptions options) {
     return unwrap(
         internal::start_cluster({.machine = machine_of(options), .strict = options.strict}));
   });
-  if (!impl) return with_context(impl.error(), "init: see ulimit -u and ulimit -v");
+  if (!impl) return with_context(impl.error(), "init");
   return Cluster(std::move(*impl));
+}
+
+/// Where addresses are few (ulimit -v), threads need them for their stacks: an arena of the
+/// allocator, which each would get, takes 64 MiB.
+void spare_addresses() {
+  struct rlimit addresses = {};
+  if (::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY &&
+      !std::getenv("MALLOC_ARENA_MAX"))
+    ::mallopt(M_ARENA_MAX, 1);
 }
 
 /// Serves and never returns when this process is a zygote or a worker.
 void serve_role() {
+  spare_addresses();
   const auto role = internal::role_from_environment();
   if (role.kind == internal::ProcessRole::Kind::driver) return;
   if (auto sound = internal::caf_fixes_self_test(); !sound) {
@@ -190,6 +207,7 @@ Cluster or_exit(Result<Cluster> cluster) {
 
 Result<Cluster> try_init(int& argc, char** argv, InitOptions options) {
   serve_role();
+  guard_output();
   start_log("driver");
   Arguments arguments(argc, argv);
   if (auto read = read_arguments(arguments, options); !read) return read.error();
@@ -204,6 +222,7 @@ Cluster init(int& argc, char** argv, InitOptions options) {
 
 Cluster init(InitOptions options) {
   serve_role();
+  guard_output();
   start_log("driver");
   return or_exit(start_driver(std::move(options)));
 }

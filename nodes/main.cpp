@@ -1,3 +1,4 @@
+#include "libactor/output.hpp"
 #include "nodes/commands.hpp"
 
 #include <CLI/CLI.hpp>
@@ -44,4 +45,7 @@ ExitCode run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return static_cast<int>(run(argc, argv)); }
+int main(int argc, char** argv) {
+  guard_output();
+  return static_cast<int>(run(argc, argv));
+}

@@ -3,10 +3,11 @@
 //   ckpt verify PATH…   reads every byte
 // PATH: a checkpoint folder, the file in it, or a folder of checkpoints (a trial's).
 // Exit codes: 0 all sound, 1 at least one damaged or unreadable, 2 wrong use or nothing found.
+#include "examples/command_line.hpp"
 #include "libactor/checkpoint.hpp"
 #include "libactor/internal/checkpoint_format.hpp"
+#include "libactor/output.hpp"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -72,6 +73,20 @@ std::vector<fs::path> folders_of(const fs::path& path) {
   return folders;
 }
 
+/// Why `folders_of` is empty.
+std::string why_none(const fs::path& path) {
+  std::error_code error;
+  switch (fs::status(path, error).type()) {
+    case fs::file_type::not_found: return path.string() + ": there is nothing";
+    case fs::file_type::directory:
+      return path.string() + ": no checkpoint in this folder, nor in one of its folders";
+    case fs::file_type::none: return path.string() + ": " + error.message();
+    default:
+      return path.string() + ": no checkpoint, which is a folder with a file '" +
+             std::string(format::kCheckpointFile) + "' in it; give the folder";
+  }
+}
+
 nlohmann::json to_json(const CheckpointReader& in) {
   nlohmann::json blobs = nlohmann::json::array();
   for (const auto& entry : in.entries())
@@ -125,6 +140,7 @@ bool look_at(const fs::path& folder, bool verify, bool json, nlohmann::json& all
 }  // namespace
 
 int main(int argc, char** argv) {
+  guard_output();
   CLI::App app("Looks into checkpoints.");
   app.require_subcommand(1);
   std::vector<std::string> paths;
@@ -135,11 +151,7 @@ int main(int argc, char** argv) {
     command->add_option("path", paths, "A checkpoint, or a folder of checkpoints")->required();
     command->add_flag("--json", json, "For programs");
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  examples::parse_or_exit(app, argc, argv);
 
   nlohmann::json all = nlohmann::json::array();
   bool sound = true;
@@ -147,7 +159,7 @@ int main(int argc, char** argv) {
   for (const auto& path : paths) {
     const auto folders = folders_of(path);
     if (folders.empty()) {
-      std::fprintf(stderr, "ckpt: no checkpoint at %s\n", path.c_str());
+      std::fprintf(stderr, "ckpt: %s\n", printable(why_none(path)).c_str());
       missing = true;
     }
     for (const auto& folder : folders)

@@ -1,25 +1,31 @@
 // Replays scheduler cases; `tune_replay --help` tells how.
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
+#include <limits>
 #include <string>
 
+#include "examples/command_line.hpp"
+#include "libactor/file.hpp"
+#include "libactor/output.hpp"
 #include "tools/replay.hpp"
 
 namespace {
 
 using namespace troupe;
 
-Result<nlohmann::json> read(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return make_error(Errc::not_found, "no such file, or it can't be read");
-  return fence(Errc::bad_request, [&] { return nlohmann::json::parse(file); });
+Result<tools::Replay> replay_file(const std::string& path, bool check) {
+  const auto text = read_bounded(path, std::numeric_limits<std::int64_t>::max());
+  if (!text) return text.error();
+  const auto file = fence(Errc::bad_request, [&] { return nlohmann::json::parse(*text); });
+  auto done = file ? tools::replay(*file, check) : Result<tools::Replay>(file.error());
+  if (!done) return with_context(done.error(), path);
+  return done;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  guard_output();
   CLI::App app(
       "Feeds the events of a file of scheduler cases to the schedulers and prints decision and "
       "side "
@@ -29,12 +35,11 @@ int main(int argc, char** argv) {
   bool check = false;
   app.add_option("CASES", path, "JSON file, see tests/golden/scheduler-cases.json")->required();
   app.add_flag("--check", check, "compare with what the cases expect");
-  CLI11_PARSE(app, argc, argv);
+  examples::parse_or_exit(app, argc, argv);
 
-  auto file = read(path);
-  auto done = file ? tools::replay(*file, check) : Result<tools::Replay>(file.error());
+  const auto done = replay_file(path, check);
   if (!done) {
-    fail(with_context(done.error(), path));
+    fail(done.error());
     return 3;
   }
   std::printf("%s\n", nlohmann::json{{"cases", done->cases}, {"summary", done->summary()}}

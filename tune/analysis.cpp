@@ -1,5 +1,6 @@
 #include "tune/analysis.hpp"
 
+#include "libactor/checkpoint_folder.hpp"
 #include "libactor/file.hpp"
 #include "libactor/log.hpp"
 #include "tune/internal/auto_keys.hpp"
@@ -22,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxNamesTold = 20;
-constexpr std::string_view kCheckpointPrefix = "checkpoint_";
 
 bool is_better(double value, double than, Mode mode) {
   return mode == Mode::max ? value > than : value < than;
@@ -81,8 +81,10 @@ bool is_inside(const fs::path& relative) {
                                                 [](const auto& part) { return part == ".."; });
 }
 
+/// missing: gets the folders of trials that have run, and that somebody has removed.
 Result<std::vector<TrialSnapshot>> trials_of_state(std::vector<internal::SavedTrial> saved,
-                                                   const fs::path& experiment) {
+                                                   const fs::path& experiment,
+                                                   std::vector<std::string>& missing) {
   std::vector<TrialSnapshot> trials;
   trials.reserve(saved.size());
   for (auto& one : saved) {
@@ -96,12 +98,25 @@ Result<std::vector<TrialSnapshot>> trials_of_state(std::vector<internal::SavedTr
                         .directory = std::move(one.directory),
                         .state = one.state,
                         .failure_count = one.failure_count};
+    const bool has_begun = one.iteration > 0 || one.state != TrialState::pending;
+    if (has_begun && !fs::exists(experiment / trial.directory)) missing.push_back(trial.directory);
     if (!trial.directory.empty())
       if (auto read = read_trial_files(trial, experiment / trial.directory); !read)
         return read.error();
     trials.push_back(std::move(trial));
   }
   return trials;
+}
+
+std::string missing_text(const fs::path& experiment, const std::vector<std::string>& missing) {
+  std::string names;
+  for (std::size_t i = 0; i < missing.size() && i < kMaxNamesTold; ++i)
+    names += (i > 0 ? ", " : "") + missing[i];
+  if (missing.size() > kMaxNamesTold) names += ", …";
+  return fmt::format(
+      "missing in {}: {} ({} of trials that have run); bring what is missing back, or "
+      "run again under another name",
+      experiment.string(), names, missing.size());
 }
 
 // --- comparing --------------------------------------------------------------------------------
@@ -162,13 +177,8 @@ std::map<std::int64_t, fs::path> kept_checkpoints(const fs::path& trial_folder) 
   std::map<std::int64_t, fs::path> kept;
   std::error_code failed;
   for (const auto& entry : fs::directory_iterator(trial_folder, failed)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kCheckpointPrefix)) continue;
-    const std::string digits = name.substr(kCheckpointPrefix.size());
-    if (digits.empty() || digits.size() > 18 ||
-        digits.find_first_not_of("0123456789") != std::string::npos)
-      continue;  // "checkpoint_000004.tmp-…" is half written
-    kept.emplace(std::stoll(digits), entry.path());
+    if (const auto iteration = iteration_of_name(entry.path().filename().string()))
+      kept.emplace(*iteration, entry.path());
   }
   return kept;
 }
@@ -215,9 +225,10 @@ Result<ExperimentAnalysis> ExperimentAnalysis::open(const fs::path& folder) {
   auto state = internal::read_experiment_state(folder);
   if (!state && code_of(state.error()) != Errc::not_found) return state.error();
 
-  auto trials =
-      state ? trials_of_state(std::move(state->trials), folder) : trials_of_folders(folder);
+  auto trials = state ? trials_of_state(std::move(state->trials), folder, analysis.missing_)
+                      : trials_of_folders(folder);
   if (!trials) return trials.error();
+  if (!analysis.missing_.empty()) log_warn(missing_text(folder, analysis.missing_));
   if (!state && trials->empty())
     return make_error(Errc::not_found,
                       folder.string() +
@@ -259,6 +270,9 @@ Error ExperimentAnalysis::nobody_reported(const std::string& metric) const {
     }
   if (reported)
     return make_error(Errc::not_found, "no trial has reported a finite number as '" + metric + "'");
+  if (names.empty() && !missing_.empty())
+    return make_error(Errc::not_found, "there is no result with '" + metric + "'; " +
+                                           missing_text(folder_, missing_));
   std::string failed;
   for (const auto& trial : trials_)
     if (trial.state == TrialState::error && failed.empty())

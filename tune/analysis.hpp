@@ -84,6 +84,7 @@ class ExperimentAnalysis {
   std::string metric_;
   std::optional<Mode> mode_;
   std::vector<TrialSnapshot> trials_;
+  std::vector<std::string> missing_;  ///< folders of trials that somebody has removed
 };
 
 }  // namespace troupe::tune

@@ -5,10 +5,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace troupe::tune {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 130;  // a file name has 255 at most; date and suffix follow
+constexpr std::size_t kMaxRunNameBytes = 200;
 constexpr std::uint64_t kHeadPurpose = 1;
 constexpr std::uint64_t kTrialSeedPurpose = 2;
 
@@ -21,28 +24,20 @@ std::string tag_text(const Value& value) {
   return text + "]";
 }
 
-/// Bytes of the UTF-8 character that `text` begins with; 0 when it begins with none.
-std::size_t character_bytes(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const std::size_t count = byte(0) < 0x80             ? 1
-                            : (byte(0) & 0xe0) == 0xc0 ? 2
-                            : (byte(0) & 0xf0) == 0xe0 ? 3
-                            : (byte(0) & 0xf8) == 0xf0 ? 4
-                                                       : 0;
-  if (count > text.size()) return 0;
-  for (std::size_t i = 1; i < count; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  return count;
+/// Whether `text` begins with a control character: those of ASCII, and U+0080 to U+009F.
+bool is_control(std::string_view text) {
+  return static_cast<unsigned char>(text[0]) < 0x20 || text[0] == '\x7f' ||
+         (text[0] == '\xc2' && text.size() > 1 && static_cast<unsigned char>(text[1]) < 0xa0);
 }
 
 /// Fit for a file name, cut between two characters.
 std::string sanitised(std::string_view text) {
-  constexpr std::string_view kForbidden = "/\\()[]{}<>\x7f";
+  constexpr std::string_view kForbidden = "/\\()[]{}<>";
   std::string name;
   while (!text.empty()) {
-    const std::size_t count = character_bytes(text);
-    const bool forbidden = count == 0 || static_cast<unsigned char>(text[0]) < 0x20 ||
-                           kForbidden.find(text[0]) != kForbidden.npos;
+    const std::size_t count = internal::utf8_length(text);
+    const bool forbidden =
+        count == 0 || is_control(text) || kForbidden.find(text[0]) != kForbidden.npos;
     if (name.size() + (forbidden ? 1 : count) > kMaxNameBytes) break;
     name += forbidden ? std::string_view("_") : text.substr(0, count);
     text.remove_prefix(forbidden ? 1 : count);
@@ -51,6 +46,32 @@ std::string sanitised(std::string_view text) {
 }
 
 }  // namespace
+
+Result<void> check_run_name(std::string_view name) {
+  std::string shown;  // a sentence must not carry what it complains of
+  std::string_view why;
+  for (auto rest = name; !rest.empty();) {
+    const std::size_t count = internal::utf8_length(rest);
+    const bool control = is_control(rest);
+    if (count == 0)
+      why = "has bytes that are no UTF-8";
+    else if (control)
+      why = "has a control character";
+    shown += count == 0 || control ? std::string_view("?") : rest.substr(0, count);
+    rest.remove_prefix(std::max<std::size_t>(count, 1));
+  }
+  if (name.empty())
+    why = "is empty";
+  else if (name.find('/') != name.npos || name == "." || name == "..")
+    why = "is a path";
+  else if (name.size() > kMaxRunNameBytes)
+    why = "is longer than 200 bytes";
+  if (why.empty()) return {};
+  return make_error(
+      Errc::bad_request,
+      fmt::format("name '{}' {}; it is to become a folder in local_dir: choose a plain word",
+                  shown.substr(0, kMaxRunNameBytes), why));
+}
 
 std::string head_from_seed(std::uint64_t seed) {
   Random random(seed, 0, kHeadPurpose);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "libactor/result.hpp"
 #include "tune/config.hpp"
 
 #include <chrono>
@@ -27,6 +28,11 @@ std::uint64_t trial_seed(std::uint64_t run_seed, std::int64_t index);
 /// significant digits; "/" becomes "_".
 std::string experiment_tag(std::int64_t index,
                            const std::vector<std::pair<std::string, Value>>& resolved);
+
+/// Whether a run may be called so: its name becomes a folder, and stands on terminals and in JSON.
+/// bad_request: empty, longer than 200 bytes, "." or "..", with "/", a control character, or bytes
+/// that are no UTF-8.
+Result<void> check_run_name(std::string_view name);
 
 /// "2026-12-01_09-30-00", local time: for names of folders.
 std::string date_for_name(std::chrono::system_clock::time_point time);

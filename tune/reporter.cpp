@@ -1,5 +1,6 @@
 #include "tune/reporter.hpp"
 
+#include "libactor/output.hpp"
 #include "tune/internal/auto_keys.hpp"
 #include "tune/internal/format.hpp"
 #include "tune/internal/text_table.hpp"
@@ -9,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <set>
 #include <span>
@@ -340,11 +340,6 @@ void append_errors(std::string& out, const StatusView& view, const CLIReporterOp
     out += fmt::format("... {} more trials not shown\n", errored.size() - shown.size());
 }
 
-void print_now(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-}
-
 /// "loss=0.25,acc=0.9": the first numbers that the user reports.
 std::string metrics_text(const TrialResult& result) {
   std::string text;
@@ -386,7 +381,7 @@ std::string render_status(const StatusView& view, const CLIReporterOptions& opti
 }
 
 CLIReporter::CLIReporter(CLIReporterOptions options) : options_(std::move(options)) {
-  if (!options_.print) options_.print = print_now;
+  if (!options_.print) options_.print = print;
 }
 
 void CLIReporter::report(const StatusView& view, bool final) {

@@ -17,6 +17,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <future>
 #include <map>
 #include <set>
@@ -30,6 +31,18 @@ namespace fs = std::filesystem;
 
 Error wrong(const std::string& sentence) {
   return make_error(Errc::bad_request, "tune::run: " + sentence);
+}
+
+/// What others need not be able to do, we must: the umask must leave the owner his permissions.
+Result<void> check_umask() {
+  std::ifstream status("/proc/self/status");  // umask() would change it meanwhile
+  for (std::string word; status >> word;) {
+    if (word != "Umask:" || !(status >> word)) continue;
+    if ((std::strtol(word.c_str(), nullptr, 8) & 0700) == 0) break;
+    return wrong("umask is " + word +
+                 ": nobody could use the result files, not even their owner; set it by umask 022");
+  }
+  return {};
 }
 
 /// What can be told before anything is made.
@@ -62,9 +75,10 @@ Result<void> check_options(Cluster& cluster, const TrainableSpec& trainable,
     return wrong("checkpoint_freq is negative; 0 means never");
   if (options.fail_fast && options.max_failures != 0)
     return wrong("fail_fast ends the run at the first failure, so max_failures must be 0");
-  if (options.name.find('/') != std::string::npos || options.name == "." || options.name == "..")
-    return wrong("name '" + options.name +
-                 "' is to become a folder in local_dir; it must not be a path");
+  if (!options.name.empty())
+    if (auto good = check_run_name(options.name); !good)
+      return with_context(good.error(), "tune::run");
+  if (auto good = check_umask(); !good) return good;
   if (auto space = options.config.check(); !space)
     return with_context(space.error(), "tune::run: config");
   return cluster.could_grant(
@@ -257,13 +271,14 @@ Result<void> make_deciders(ExperimentPlan& plan, const RunOptions& options, std:
 /// Opens the journal; what an earlier run left there goes into the parts that decide.
 Result<void> take_up(ExperimentPlan& plan, const RunOptions& options, RunBegun begun) {
   const auto& folder = plan.info.directory;
-  const bool there = fs::exists(plan.journal_path);
-  if (there && options.resume == Resume::no)
+  const auto there = fs::symlink_status(plan.journal_path).type();  // not a file: told at opening
+  if (there == fs::file_type::regular && options.resume == Resume::no)
     return make_error(Errc::refused,
                       folder.string() +
                           " holds a run already; go on with it by resume, or give this run "
                           "another name");
-  if (!there && options.resume != Resume::no && options.resume != Resume::automatic)
+  if (there == fs::file_type::not_found && options.resume != Resume::no &&
+      options.resume != Resume::automatic)
     return make_error(
         Errc::not_found,
         "resume: there is no run in " + folder.string() +
@@ -362,10 +377,6 @@ Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const Traina
   return plan;
 }
 
-Error no_thread(const Error& error) {
-  return with_context(error, "tune::run: no thread could be started, see ulimit -u and ulimit -v");
-}
-
 }  // namespace
 
 Result<ExperimentAnalysis> run(Cluster& cluster, const TrainableSpec& trainable,
@@ -387,10 +398,12 @@ Result<ExperimentAnalysis> run(Cluster& cluster, const TrainableSpec& trainable,
   auto& system = actor_system(cluster);
   caf::scoped_actor self{system};
   caf::actor experiment;
+  constexpr int kThreads = 2;  // the experiment's and its syncer's
+  if (auto can = check_threads(kThreads); !can) return with_context(can.error(), "tune::run");
   auto spawned = fence(Errc::io, [&] {
     experiment = self->spawn<caf::detached + caf::monitored>(experiment_actor, plan);
   });
-  if (!spawned) return no_thread(spawned.error());
+  if (!spawned) return with_context(spawned.error(), "tune::run");
   plan.reset();
   system.registry().put(experiment_atom::value, experiment);
   self->send(experiment, begin_atom_v);

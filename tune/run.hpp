@@ -75,12 +75,12 @@ struct RunOptions {
 
 /// Runs the experiment and blocks until it has ended. Call from `main`'s thread.
 ///
-/// SIGINT and SIGTERM end it: running trials save after their step, at most limits::kTerminateGrace
-/// later they are killed, and `resume` goes on; twice leaves at once. Errors: bad_request and
-/// out_of_resources before the first trial, with the option and the way out; bad_request when the
-/// first wave fails in `setup` by ConfigError; refused and not_found for a folder that can't be
-/// gone on with; user_code by fail_fast; cancelled after a signal; io when the result folder can't
-/// be made. Trials in ERROR are no error of the run: see the analysis.
+/// SIGINT, SIGTERM and SIGHUP end it: running trials save after their step, at most
+/// limits::kTerminateGrace later they are killed, and `resume` goes on; twice leaves at once.
+/// Errors: bad_request and out_of_resources before the first trial, with the option and the way
+/// out; bad_request when the first wave fails in `setup` by ConfigError; refused and not_found for
+/// a folder that can't be gone on with; user_code by fail_fast; cancelled after a signal; io when
+/// the result folder can't be made. Trials in ERROR are no error of the run: see the analysis.
 Result<ExperimentAnalysis> run(Cluster& cluster, const TrainableSpec& trainable,
                                const RunOptions& options);
 

@@ -35,9 +35,9 @@ struct TrialSnapshot {
   std::string directory = {};  ///< relative to the experiment's folder
   TrialState state = TrialState::pending;
   Config config = {};
-  TrialResult last_result = {};  ///< empty before the first
-  std::string location = {};     ///< "pid=1234" while it runs on this machine; "host:pid" elsewhere
-  std::string waits_for = {};    ///< why it is pending: "needs cpus=2: 0 of 2 free"
+  TrialResult last_result = {};    ///< empty before the first
+  std::string location = {};       ///< "pid=1234" while it runs
+  std::string waits_for = {};      ///< why it is pending: "needs cpus=2: 0 of 2 free"
   std::int64_t failure_count = 0;  ///< those that count against max_failures
   std::string error_file = {};     ///< relative; empty when there is none
   std::string progress = {};       ///< "batch 120/938"

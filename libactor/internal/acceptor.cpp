@@ -3,6 +3,7 @@
 #include "libactor/clock.hpp"
 #include "libactor/internal/basp.hpp"
 #include "libactor/internal/socket.hpp"
+#include "libactor/limits.hpp"
 #include "libactor/log.hpp"
 
 #include <arpa/inet.h>
@@ -22,8 +23,6 @@
 
 namespace troupe::internal {
 namespace {
-
-constexpr std::chrono::milliseconds kPause{50};  // without descriptors: until the next accept
 
 /// A connection that has proved nothing yet.
 struct Stranger {
@@ -162,7 +161,7 @@ class Acceptor::Loop {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (!out_of_descriptors(errno)) return;
       if (strangers_.empty()) {  // those that we have are authenticated: wait for one to go
-        accept_again_ = clock_.now() + kPause;
+        accept_again_ = clock_.now() + limits::kAcceptPause;
         log_warn("no descriptor for a new connection: raise ulimit -n");
         return;
       }

@@ -1,7 +1,7 @@
 #include "libactor/internal/head.hpp"
 
+#include "libactor/actor.hpp"
 #include "libactor/assert.hpp"
-#include "libactor/internal/guard.hpp"
 
 #include <caf/all.hpp>
 

@@ -46,7 +46,8 @@ void LogFile::write(std::string_view bytes) {
 }
 
 void LogFile::open(int extra_flags) {
-  fd_ = Fd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | extra_flags, 0644));
+  fd_ = Fd(::open(path_.c_str(),
+                  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | extra_flags, 0644));
   struct stat status {};
   size_bytes_ = fd_ && ::fstat(fd_.value(), &status) == 0 ? status.st_size : 0;
 }

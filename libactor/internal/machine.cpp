@@ -1,6 +1,7 @@
 #include "libactor/internal/machine.hpp"
 
 #include "libactor/assert.hpp"
+#include "libactor/id.hpp"
 #include "libactor/internal/cgroup.hpp"
 
 #include <fcntl.h>
@@ -127,11 +128,6 @@ bool names_a_device(const std::string& entry, const std::vector<std::string>& uu
   return std::any_of(uuids.begin(), uuids.end(), [&entry](const std::string& uuid) {
     return uuid.empty() || uuid.starts_with(entry);  // a shortened one is allowed
   });
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
 }  // namespace

@@ -33,7 +33,6 @@ struct WorkerStarted {
   std::uint64_t request = 0;
   std::uint64_t lease = 0;
   std::int64_t pid = 0;
-  std::string host = {};
 };
 
 /// Node to supervisor: the process is gone, reaped, and its group and orphans with it; or it never
@@ -81,7 +80,7 @@ typename Inspector::result_type inspect(Inspector& f, LeaseGrant& x) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, WorkerStarted& x) {
-  return f(caf::meta::type_name("troupe::WorkerStarted"), x.request, x.lease, x.pid, x.host);
+  return f(caf::meta::type_name("troupe::WorkerStarted"), x.request, x.lease, x.pid);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, WorkerExited& x) {

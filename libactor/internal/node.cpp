@@ -1,6 +1,6 @@
 #include "libactor/internal/node.hpp"
 
-#include "libactor/internal/guard.hpp"
+#include "libactor/actor.hpp"
 #include "libactor/internal/zygote_protocol.hpp"
 #include "libactor/limits.hpp"
 
@@ -27,9 +27,6 @@ std::deque<ZygoteEvent> ZygoteMail::take() {
 namespace {
 
 using Self = caf::stateful_actor<NodeState>*;
-
-/// So many zygotes in a row that never got ready: the program can't start at all.
-constexpr int kZygoteTries = 3;
 
 Result<void> start_zygote(Self self) {
   auto& state = self->state;
@@ -116,7 +113,7 @@ void on_lost(Self self, const std::string& text) {
   auto& state = self->state;
   const bool ever_ready = state.zygote_ready;
   state.zygotes_lost = ever_ready ? 0 : state.zygotes_lost + 1;
-  const bool hopeless = state.zygotes_lost >= kZygoteTries;
+  const bool hopeless = state.zygotes_lost >= limits::kZygoteTries;
   log_warn("the zygote was lost and is replaced: " + text);
   std::vector<std::uint64_t> lost;
   for (const auto& [lease, running] : state.running) lost.push_back(lease);
@@ -139,10 +136,9 @@ void on_event(Self self, ZygoteEvent& event) {
   } else if (const auto* started = std::get_if<zygote_event::Started>(&event)) {
     if (const auto at = state.running.find(started->lease); at != state.running.end()) {
       at->second.pid = started->pid;
-      self->send(at->second.supervisor, WorkerStarted{.request = started->lease,
-                                                      .lease = started->lease,
-                                                      .pid = started->pid,
-                                                      .host = state.machine.host});
+      self->send(
+          at->second.supervisor,
+          WorkerStarted{.request = started->lease, .lease = started->lease, .pid = started->pid});
     }
   } else if (const auto* failed = std::get_if<zygote_event::StartFailed>(&event)) {
     gone(self, failed->lease,

@@ -1,6 +1,6 @@
 #include "libactor/internal/supervisor_actor.hpp"
 
-#include "libactor/internal/guard.hpp"
+#include "libactor/actor.hpp"
 #include "libactor/limits.hpp"
 
 #include <caf/all.hpp>
@@ -13,9 +13,6 @@ namespace {
 
 using Self = caf::stateful_actor<SupervisorState>*;
 using Child = SupervisorState::Child;
-
-/// A process that lived this long has got on: its next restart is immediate again.
-constexpr std::chrono::seconds kGotOn{10};
 
 /// Unique among all supervisors of this process, since a worker's hello names nothing else.
 std::uint64_t next_request() {
@@ -120,7 +117,7 @@ void exited(Self self, const WorkerExited& report) {
     forget(self, number);
     return;
   }
-  if (child->lease != 0 && self->clock().now() - child->started > kGotOn)
+  if (child->lease != 0 && self->clock().now() - child->started > limits::kGotOn)
     child->policy.progressed();
   const auto decision = child->policy.failed(failure);
   const bool again = decision.restart && !child->cancelled;
@@ -157,7 +154,7 @@ void started(Self self, const WorkerStarted& report) {
   child->started = self->clock().now();
   if (child->ending.killed_for != Ending::KilledFor::nothing) kill(self, *child);
   tell(self, self->state.child_of_request.at(report.request), *child,
-       {.kind = ChildEvent::Kind::started, .pid = report.pid, .host = report.host});
+       {.kind = ChildEvent::Kind::started, .pid = report.pid});
   if (child->worker) answer_hello(self, *child);
 }
 

@@ -1,6 +1,7 @@
 #include "libactor/internal/system.hpp"
 
 #include "libactor/log.hpp"
+#include "libactor/result.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/middleman.hpp>
@@ -51,10 +52,13 @@ System::System(SystemOptions options)
 }
 
 System::~System() {
-  std::packaged_task<void()> end([parts = std::move(parts_)]() mutable { parts.reset(); });
+  Parts* parts = parts_.release();
+  std::packaged_task<void()> end([parts] { delete parts; });
   auto ended = end.get_future();
-  std::thread thread(std::move(end));
-  if (ended.wait_for(shutdown_) == std::future_status::ready) {
+  std::thread thread;
+  const auto started = fence(Errc::io, [&] { thread = std::thread(std::move(end)); });
+  if (!started && when_stuck_ == WhenStuck::leave_system) return;  // no thread: others have told so
+  if (started && ended.wait_for(shutdown_) == std::future_status::ready) {
     thread.join();
     return;
   }

@@ -4,7 +4,6 @@
 #include "libactor/entry.hpp"
 #include "libactor/internal/channel.hpp"
 #include "libactor/internal/context_state.hpp"
-#include "libactor/internal/guard.hpp"
 #include "libactor/internal/message_types.hpp"
 #include "libactor/internal/messages.hpp"
 #include "libactor/internal/worker_limits.hpp"

@@ -25,10 +25,10 @@ struct Worker::Impl {
 
 namespace internal {
 
-/// What a worker process does from its fork to its exit code: own actor system, hello, the entry's
-/// body on this, the main thread, goodbye. The body's exit code; kOwnerLostExitCode when nobody
-/// answers.
-int worker_main(const WorkerStart& start, Fd control, Fd line);
+/// What a worker process does from its fork to its end: own actor system, hello, the entry's body
+/// on this, the main thread, goodbye. A WorkerBody that never returns: the process ends in here
+/// with the body's exit code, or kOwnerLostExitCode when nobody answers.
+[[noreturn]] int worker_main(const WorkerStart& start, Fd control, Fd line);
 
 }  // namespace internal
 }  // namespace troupe

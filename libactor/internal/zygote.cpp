@@ -82,7 +82,14 @@ Result<std::unique_ptr<Zygote>> Zygote::start(ZygoteOptions options) {
   impl->process = Process(*pid);
   impl->options = std::move(options);
   impl->post(SettingsOrder{.strict = impl->options.strict, .parameters = parameters()}, {});
-  impl->reader = std::thread([raw = impl.get()] { raw->read_until_end(); });
+  const auto reads = fence(Errc::io, [raw = impl.get()] {
+    raw->reader = std::thread([raw] { raw->read_until_end(); });
+  });
+  if (!reads) {
+    impl->process.signal(SIGKILL);
+    static_cast<void>(impl->process.wait(limits::kShutdown));
+    return with_context(reads.error(), "start the zygote: no thread, see ulimit -u and ulimit -v");
+  }
   return std::unique_ptr<Zygote>(new Zygote(std::move(impl)));
 }
 

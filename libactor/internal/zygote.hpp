@@ -6,7 +6,6 @@
 #include "libactor/preload.hpp"
 #include "libactor/result.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -44,20 +43,15 @@ struct StartFailed {
   std::string text = {};
 };
 /// The worker has ended and is reaped; its group and what it left behind were sent SIGKILL, its
-/// output is in the files. The time is its own and that of the children it had waited for.
+/// output is in the files.
 struct Exited {
   std::uint64_t lease = 0;
   Exit exit = {};
-  std::chrono::microseconds user_time = {};
-  std::chrono::microseconds system_time = {};
-  std::int64_t max_rss_bytes = 0;
 };
-enum class Stream : std::uint8_t { out, error };
 /// Whole lines, each with its line end; long ones come in pieces. Only with
 /// `WorkerStart::forward_output`.
 struct Output {
   std::uint64_t lease = 0;
-  Stream stream = Stream::out;
   std::string lines = {};
 };
 /// The zygote has ended, and so has every worker of it and everything that those started. The last

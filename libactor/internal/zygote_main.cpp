@@ -89,18 +89,20 @@ void die_with(pid_t zygote) {
 class OwnerWatch {
  public:
   OwnerWatch(int socket, int owner) : stop_(::eventfd(0, EFD_CLOEXEC)) {
-    thread_ = std::thread([socket, owner, stop = stop_.value()] {
+    const auto watch = [socket, owner, stop = stop_.value()] {
       pollfd entries[] = {{socket, 0, 0}, {owner, POLLIN, 0}, {stop, POLLIN, 0}};
       while (::poll(entries, 3, -1) < 0 && errno == EINTR) {
       }
       if (entries[0].revents == 0 && entries[1].revents == 0) return;
       ::kill(-::getpid(), SIGKILL);  // with what the functions have started
       ::_exit(1);
-    });
+    };
+    // Where no thread can be started, the end waits for the functions.
+    static_cast<void>(fence(Errc::io, [&] { thread_ = std::thread(watch); }));
   }
   ~OwnerWatch() {
     ::eventfd_write(stop_.value(), 1);
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
  private:
@@ -133,14 +135,14 @@ class Server {
   void handle(SignalOrder& order, Frame& frame);
 
   void prepare();
-  WorkerOutput output_of(const WorkerStart& start, Stream stream, Fd pipe);
+  WorkerOutput output_of(const WorkerStart& start, const char* file, Fd pipe);
   Result<pid_t> start(const WorkerStart& start, Frame& frame);
   Result<pid_t> fork_worker(const WorkerStart& start, Inherited& inherited);
   Result<pid_t> exec_worker(const WorkerStart& start, Inherited& inherited);
   [[noreturn]] void become_worker(const WorkerStart& start, Inherited& inherited);
 
   void reap();
-  void finish(std::uint64_t lease, int status, const rusage& usage);
+  void finish(std::uint64_t lease, int status);
   void kill_orphans();
   std::optional<std::uint64_t> lease_of(pid_t pid) const;
   [[noreturn]] void end();
@@ -315,8 +317,8 @@ Result<pid_t> Server::start(const WorkerStart& start, Frame& frame) {
   Worker& worker =
       workers_
           .emplace(start.lease,
-                   Worker{.outputs = {output_of(start, Stream::out, std::move(out->first)),
-                                      output_of(start, Stream::error, std::move(error->first))}})
+                   Worker{.outputs = {output_of(start, "stdout", std::move(out->first)),
+                                      output_of(start, "stderr", std::move(error->first))}})
           .first->second;
   auto pid = threads_.empty() ? fork_worker(start, inherited) : exec_worker(start, inherited);
   if (!pid) {
@@ -328,16 +330,15 @@ Result<pid_t> Server::start(const WorkerStart& start, Frame& frame) {
   return pid;
 }
 
-WorkerOutput Server::output_of(const WorkerStart& start, Stream stream, Fd pipe) {
+WorkerOutput Server::output_of(const WorkerStart& start, const char* file, Fd pipe) {
   WorkerOutput::Forward forward;
   if (start.forward_output)
-    forward = [this, lease = start.lease, stream](std::string lines) {
+    forward = [this, lease = start.lease](std::string lines) {
       if (outbox_.bytes() > kForwardBytes) return false;
-      send(Output{lease, stream, std::move(lines)});
+      send(Output{lease, std::move(lines)});
       return true;
     };
-  const char* name = stream == Stream::out ? "stdout" : "stderr";
-  return WorkerOutput(std::move(pipe), std::filesystem::path(start.directory) / name,
+  return WorkerOutput(std::move(pipe), std::filesystem::path(start.directory) / file,
                       std::move(forward));
 }
 
@@ -405,26 +406,18 @@ void Server::reap() {
     // Before it is reaped: until then nobody else can get the number of its group.
     if (at != leases_.end()) ::kill(-pid, SIGKILL);
     int status = 0;
-    rusage usage{};
-    ::wait4(pid, &status, 0, &usage);
+    ::waitpid(pid, &status, 0);
     look = true;
-    if (at != leases_.end()) finish(at->second, status, usage);
+    if (at != leases_.end()) finish(at->second, status);
   }
   if (look) kill_orphans();
 }
 
-void Server::finish(std::uint64_t lease, int status, const rusage& usage) {
+void Server::finish(std::uint64_t lease, int status) {
   const auto at = workers_.find(lease);
   Worker& worker = at->second;
   for (WorkerOutput& output : worker.outputs) output.finish();
-  const auto time = [](const timeval& value) {
-    return std::chrono::seconds(value.tv_sec) + std::chrono::microseconds(value.tv_usec);
-  };
-  send(Exited{.lease = lease,
-              .exit = exit_of_wait_status(status),
-              .user_time = time(usage.ru_utime),
-              .system_time = time(usage.ru_stime),
-              .max_rss_bytes = usage.ru_maxrss * 1024});
+  send(Exited{.lease = lease, .exit = exit_of_wait_status(status)});
   leases_.erase(worker.pid);
   workers_.erase(at);
 }

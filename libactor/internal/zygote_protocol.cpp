@@ -59,26 +59,17 @@ void read(FrameReader& in, StartFailed& note) {
 void write(FrameWriter& out, const Exited& note) {
   out.number(note.lease)
       .number(static_cast<std::uint64_t>(note.exit.code))
-      .number(static_cast<std::uint64_t>(note.exit.signal))
-      .number(static_cast<std::uint64_t>(note.user_time.count()))
-      .number(static_cast<std::uint64_t>(note.system_time.count()))
-      .number(static_cast<std::uint64_t>(note.max_rss_bytes));
+      .number(static_cast<std::uint64_t>(note.exit.signal));
 }
 void read(FrameReader& in, Exited& note) {
   note.lease = in.number();
   note.exit.code = static_cast<int>(in.number());
   note.exit.signal = static_cast<int>(in.number());
-  note.user_time = std::chrono::microseconds(in.number());
-  note.system_time = std::chrono::microseconds(in.number());
-  note.max_rss_bytes = static_cast<std::int64_t>(in.number());
 }
 
-void write(FrameWriter& out, const Output& note) {
-  out.number(note.lease).number(static_cast<std::uint64_t>(note.stream)).text(note.lines);
-}
+void write(FrameWriter& out, const Output& note) { out.number(note.lease).text(note.lines); }
 void read(FrameReader& in, Output& note) {
   note.lease = in.number();
-  note.stream = in.number() == 0 ? Stream::out : Stream::error;
   note.lines = in.text();
 }
 

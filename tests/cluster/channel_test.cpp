@@ -216,6 +216,7 @@ constexpr std::uint8_t kServerHandshake = 0, kClientHandshake = 1, kDirectMessag
 
 /// TLS with OpenSSL alone: what others might speak.
 struct OtherTls {
+  // tidy: plain-tls: a stranger, who makes his own
   OtherTls() : context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free) {}
   bool handshake(std::uint16_t port) {
     const Fd fd = plain(port);

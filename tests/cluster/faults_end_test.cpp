@@ -1,9 +1,11 @@
 // How runs end, and that nothing stays: signals, many trials, much output, odd programs.
 #include "tests/cluster/faults.hpp"
+#include "tests/support/skip.hpp"
 
 #include <doctest/doctest.h>
 
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -110,17 +112,18 @@ void check_print(int mib) {
 
 }  // namespace
 
-TEST_CASE("faults: SIGINT and SIGTERM save and end, and resume goes on from there") {
+TEST_CASE("faults: SIGINT, SIGTERM and SIGHUP save and end, and resume goes on from there") {
   Target target;
   int number = SIGINT;
   SUBCASE("SIGINT") {}
   SUBCASE("SIGTERM") { number = SIGTERM; }
+  SUBCASE("SIGHUP: the terminal is closed") { number = SIGHUP; }
   target.start(kLong);
   REQUIRE(under_way(target));
   target.signal(number);
   CHECK(target.wait() == 130);
-  CHECK(target.errors().find(number == SIGINT ? "interrupted by SIGINT"
-                                              : "interrupted by SIGTERM") != std::string::npos);
+  const std::string told = std::string("interrupted by SIG") + ::sigabbrev_np(number);
+  CHECK(target.errors().find(told) != std::string::npos);
   CHECK(target.nothing_left());
   CHECK(differences(target.run_folder()) == "");
   const auto before = journal_of(target.run_folder());
@@ -144,14 +147,13 @@ TEST_CASE("faults: a second signal leaves at once, and so goes a trial that hear
   Target target;
   auto words = kLong;
   words["what"] = "stubborn";
+  words["who"] = "0";
   target.start(words);
   REQUIRE(target.wait_for_file(0, "waiting"));
+  REQUIRE(target.wait_for_file(1, "starts"));
   target.signal(SIGINT);
-  REQUIRE(eventually(10s, [&] {
-    for (const auto& record : journal_of(target.run_folder()))
-      if (std::get_if<TimeUsed>(&record)) return true;
-    return false;
-  }));
+  const pid_t hears = target.trials().at(1).starts[0].first;
+  REQUIRE(eventually(10s, [&] { return ::kill(hears, 0) != 0; }));
   SUBCASE("twice") {
     target.signal(SIGINT);
     CHECK(target.wait(5s) == -SIGINT);
@@ -236,6 +238,30 @@ TEST_CASE("faults: a thread before init makes workers exec'ed, and by --troupe-s
     CHECK(target.errors().find("1 other thread") != std::string::npos);
   }
   CHECK(target.nothing_left());
+}
+
+TEST_CASE(
+    "faults: where memory has few addresses a run ends well, or says that threads lack them") {
+#ifdef __SANITIZE_ADDRESS__
+  return skip("the sanitizer itself needs all addresses");
+#endif
+  for (const int kib : {60'000, 90'000, 110'000, 120'000, 140'000, 200'000, 300'000}) {
+    CAPTURE(kib);
+    Target target;
+    const int code = target.run({{"num_samples", "4"}, {"max_t", "2"}, {"cpus", "2"}},
+                                "ulimit -v " + std::to_string(kib) + R"(; exec "$@")");
+    const auto told = target.errors();
+    CAPTURE(told);
+    if (code == 0) {
+      CHECK(differences(target.run_folder()) == "");
+    } else {
+      CHECK(code > 0);
+      CHECK(
+          told.substr(told.rfind('\n', told.size() - 2) + 1).find("see ulimit -u and ulimit -v") !=
+          std::string::npos);
+    }
+    CHECK(target.nothing_left());
+  }
 }
 
 TEST_CASE("faults: 200 MiB of output leave two log files of bounded size") { check_print(200); }

@@ -14,6 +14,8 @@
 #include <map>
 #include <stdexcept>
 
+#include <sys/stat.h>
+
 using namespace troupe;
 using namespace std::chrono_literals;
 using std::int64_t;
@@ -253,8 +255,75 @@ TEST_CASE("run: what can't be meant is told with the thing and the way out, befo
             }),
             "accuracy"));
   CHECK(has(told([](auto& o) { o.name = "a/b"; }), "'a/b'"));
+  CHECK(has(told([](auto& o) { o.name = "a\nb"; }), "'a?b' has a control character"));
+  const auto usual = ::umask(0777);
+  CHECK(has(told([](auto&) {}), "umask is 0777"));
+  ::umask(usual);
   CHECK(has(told([](auto& o) { o.max_failures = -2; }), "max_failures is -2"));
   CHECK(has(told([](auto& o) { o.fail_fast = true, o.max_failures = 1; }), "fail_fast"));
+}
+
+TEST_CASE("run: umask 077 leaves the results to their owner") {
+  const test::TempFolder folder;
+  const auto usual = ::umask(0077);
+  auto cluster = cluster_of(1);
+  auto options = quiet(folder);
+  options.config = {{"x", 1.0}};
+  options.stop = {{"training_iteration", 1}};
+  CHECK(tune::run<&halve>(cluster, options));
+  ::umask(usual);
+  struct stat status {};
+  REQUIRE(::stat((folder.path() / "run" / "journal").c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("run: what lies where the journal must be is named, whatever resume is") {
+  const test::TempFolder folder;
+  auto cluster = cluster_of(1);
+  auto options = quiet(folder);
+  options.config = {{"x", 1.0}};
+  const auto journal = folder.path() / "run" / "journal";
+  std::filesystem::create_directory(journal.parent_path());
+  std::string kind;
+  SUBCASE("folder") { std::filesystem::create_directory(journal), kind = "a folder"; }
+  SUBCASE("link") {
+    std::filesystem::create_symlink("/nowhere", journal), kind = "a symbolic link";
+  }
+  SUBCASE("pipe") {
+    REQUIRE(::mkfifo(journal.c_str(), 0600) == 0);
+    kind = "a pipe";
+  }
+  SUBCASE("garbage") { std::ofstream(journal) << "garbage!", kind = "no journal"; }
+  for (const auto resume :
+       {tune::Resume::yes, tune::Resume::automatic, tune::Resume::errored_only}) {
+    options.resume = resume;
+    const auto text = refusal(tune::run<&halve>(cluster, options));
+    CHECK(has(text, journal.string()));
+    CHECK(has(text, "is " + kind));
+    CHECK(has(text, "ove it away, or give this run another name"));
+  }
+}
+
+TEST_CASE("run: the last status has what the scheduler says in the end") {
+  struct Keeper final : tune::ProgressReporter {
+    void report(const tune::StatusView& view, bool final) override {
+      if (final) text = view.scheduler;
+    }
+    std::string text;
+  };
+  const test::TempFolder folder;
+  auto cluster = cluster_of(2);
+  auto options = quiet(folder);
+  auto keeper = std::make_shared<Keeper>();
+  options.metric = "loss";
+  options.mode = tune::Mode::min;
+  options.config = {{"x", tune::grid_search({1.0, 2.0, 3.0, 4.0})}};
+  options.scheduler = tune::ASHAScheduler({.max_t = 8, .grace_period = 2, .reduction_factor = 2});
+  options.progress_reporter = keeper;
+  REQUIRE(tune::run<&halve>(cluster, options));
+  CHECK(has(keeper->text, "Iter 2.000: "));
+  CHECK_FALSE(has(keeper->text, "Iter 2.000: None"));
+  CHECK_FALSE(has(keeper->text, "num_stopped=0"));
 }
 
 TEST_CASE("run: a local_dir that is a file is named, with the way out") {

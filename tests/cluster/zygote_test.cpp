@@ -468,7 +468,6 @@ TEST_CASE("zygote: is ready, forks, and reports code or signal, times and memory
   const auto exited = owner.wait<Exited>(5);
   REQUIRE(exited);
   CHECK(exited->exit == Exit{.signal = SIGTERM});
-  CHECK(exited->max_rss_bytes > 1 << 20);
   CHECK_FALSE(owner.wait<Warned>(0, 0ms));
 }
 
@@ -681,14 +680,17 @@ TEST_CASE("zygote: output is forwarded in whole lines when it is asked for, the 
   Owner owner;
   const Fd control = owner.start(print(1, 100'000, true));
   REQUIRE(owner.wait<Exited>(1));
-  std::map<Stream, std::string> lines;
+  std::string lines;
   while (auto output = owner.wait<Output>(1, 0ms)) {
     CHECK(output->lines.ends_with("\n"));
-    lines[output->stream] += output->lines;
+    lines += output->lines;
   }
-  CHECK(lines[Stream::out] == content(owner.folder / "stdout") + "\n");
-  CHECK(lines[Stream::out].ends_with("last line\nunfinished\n"));
-  CHECK(lines[Stream::error] == "to standard error\n");
+  const std::string error = "to standard error\n";
+  const auto at = lines.find(error);
+  REQUIRE(at != std::string::npos);
+  lines.erase(at, error.size());
+  CHECK(lines == content(owner.folder / "stdout") + "\n");
+  CHECK(lines.ends_with("last line\nunfinished\n"));
 }
 
 TEST_CASE("zygote: preload functions run once, before the first fork, and know the parameters") {

@@ -103,3 +103,13 @@ TEST_CASE(
   REQUIRE(writer->commit());
   CHECK(newest_valid_checkpoint(folder.path()).newest->info().iteration == 2);
 }
+
+TEST_CASE("checkpoint_folder: a name says its iteration, and nothing else is such a name") {
+  CHECK(checkpoint_name(12) == "checkpoint_000012");
+  for (const std::int64_t iteration : {0L, 7L, 999'999L, 1'000'000L, 9'223'372'036'854'775'807L})
+    CHECK(iteration_of_name(checkpoint_name(iteration)) == iteration);
+  CHECK(iteration_of_name("checkpoint_5") == 5);
+  for (const char* other : {"checkpoint_", "checkpoint_-1", "checkpoint_4.tmp-x", "checkpoint_4 ",
+                            "4", "Checkpoint_4", "checkpoint_9223372036854775808", ""})
+    CHECK_FALSE(iteration_of_name(other));
+}

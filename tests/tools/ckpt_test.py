@@ -1,5 +1,6 @@
 """ckpt: exit codes and messages. Arguments: the program, the folder of golden files."""
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -36,7 +37,14 @@ with tempfile.TemporaryDirectory() as folder:
     assert code == 1 and [one["ok"] for one in json.loads(out)] == [False, True], out
     (trial / "empty").mkdir()
     code, _, err = run("list", trial / "empty")
-    assert code == 2 and "no checkpoint at" in err, err
+    assert code == 2 and "no checkpoint in this folder" in err, err
+
+    (trial / "garbage").write_bytes(b"garbage")
+    os.mkfifo(trial / "fifo")
+    for path, told in ((trial / "garbage", "a folder with a file 'checkpoint' in it"), (trial / "gone", "there is nothing"),
+                       (trial / "fifo", "a folder with a file 'checkpoint' in it")):
+        code, _, err = run("verify", path)
+        assert code == 2 and str(path) in err and told in err, err
 
 assert run("list")[0] == 2
 assert run("frobnicate")[0] == 2

@@ -113,6 +113,23 @@ TEST_CASE("analysis: when there is no best, what was reported is named, or what 
   CHECK(text_of(experiment.open().best_trial().error()).find(".mode = ") != std::string::npos);
 }
 
+TEST_CASE("analysis: folders that somebody has removed are named, with the way out") {
+  Experiment experiment;
+  experiment.add("A", {1});
+  experiment.add("B", {2});
+  static_cast<void>(experiment.open());
+  fs::remove_all(experiment.folder() / "t_B");
+  CHECK(best_id(experiment.open(false), {}) == "A");
+  fs::remove_all(experiment.folder() / "t_A");
+  const auto best = experiment.open(false).best_trial();
+  REQUIRE_FALSE(best);
+  CHECK(
+      text_of(best.error()) ==
+      "there is no result with 'score'; missing in " + experiment.folder().string() +
+          ": t_A, t_B (2 of trials that have run); bring what is missing back, or run again under "
+          "another name");
+}
+
 TEST_CASE("analysis: the best checkpoint is the newest, or by scope the best that was kept") {
   Experiment experiment;
   experiment.add("A", {1, 9, 2});

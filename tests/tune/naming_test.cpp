@@ -55,6 +55,30 @@ TEST_CASE("naming: a folder's name is cut to 130 bytes and never inside a charac
   CHECK(trial_directory("ne", accents, "D").size() == 129 + 2);
 }
 
+TEST_CASE(
+    "naming: a run's name that can't be a folder is refused without being repeated as it is") {
+  for (const std::string good : {"run", "läuft", "a b", "a.b", "-x", ".hidden", "..."})
+    CHECK(check_run_name(good));
+  const auto refusal = [](const std::string& name) {
+    const auto checked = check_run_name(name);
+    REQUIRE_FALSE(checked);
+    const auto text = troupe::text_of(checked.error());
+    CHECK(text.find_first_of(std::string("\n\t\x1b\x7f\xff\0", 6)) == text.npos);
+    return text;
+  };
+  CHECK(refusal("").find("name '' is empty; it is to become a folder in local_dir") == 0);
+  CHECK(refusal("a/b").find("name 'a/b' is a path") == 0);
+  CHECK(refusal(".").find("is a path") != std::string::npos);
+  CHECK(refusal("..").find("is a path") != std::string::npos);
+  for (const std::string& name :
+       {std::string("a\nb"), std::string("a\0b", 3), std::string("\x1b[2J"), std::string("\x7f"),
+        std::string("\xc2\x9b")})
+    CHECK(refusal(name).find("has a control character") != std::string::npos);
+  for (const char* name : {"\xff", "a\xc3", "\xc0\xaf", "\xed\xa0\x80"})
+    CHECK(refusal(name).find("has bytes that are no UTF-8") != std::string::npos);
+  CHECK(refusal(std::string(201, 'x')).find("is longer than 200 bytes") != std::string::npos);
+}
+
 TEST_CASE("naming: a suffix is four digits, another for each attempt") {
   std::set<std::string> seen;
   for (std::uint64_t attempt = 0; attempt < 20; ++attempt) {

@@ -512,7 +512,7 @@ void Experiment::on_tick(Clock::Time now) {
                          Value(spec_.step_timeout.count() / 1000.0).text() + " s)"});
     }
   }
-  if (now - time_noted_ >= std::chrono::seconds(10)) note_time();
+  if (now - time_noted_ >= limits::kTimeNoted) note_time();
   if (budget_used_up() && phase_ == Phase::running) {
     say(false, "time_budget is used up: the running trials end");
     wind_down(Phase::out_of_time, {});

@@ -3,6 +3,7 @@
 #include "libactor/checkpoint_folder.hpp"
 #include "libactor/limits.hpp"
 #include "libactor/log.hpp"
+#include "libactor/output.hpp"
 #include "tune/internal/host_memory.hpp"
 #include "tune/internal/journal_disk.hpp"
 #include "tune/internal/wire.hpp"
@@ -11,15 +12,10 @@
 #include <caf/all.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <system_error>
 
 namespace troupe::tune::internal {
 namespace {
-
-/// So many deaths of the scheduler without one answer between them: it will not get better.
-constexpr int kSchedulerTries = 3;
-constexpr std::chrono::milliseconds kTick{250};
 
 Resources times(const Resources& one, std::int64_t count) {
   Resources all{.cpus = Amount::of_parts(one.cpus.parts() * count),
@@ -38,8 +34,7 @@ void print_output(const std::string& trial_id, const std::string& lines) {
     text += "(" + trial_id + ") " + lines.substr(at, end - at) + "\n";
     at = end + 1;
   }
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  print(text);
 }
 
 }  // namespace
@@ -60,13 +55,8 @@ caf::behavior ExperimentActor::behavior() {
   self_->set_down_handler([this](const caf::down_msg& down) {
     if (down.source == scheduler_.address()) on_scheduler_down();
   });
-  self_->set_exception_handler([this](std::exception_ptr& caught) -> caf::error {
-    const auto result = fence(Errc::bad_request, [&] { std::rethrow_exception(caught); });
-    log_error("experiment: an exception in a handler, a bug of ours: " + describe(result.error()));
-    finish(result.error());
-    return result.error();
-  });
-  tick_every(kTick, caf::actor_cast<caf::actor>(self_), caf::make_message(tick_atom_v));
+  guard(self_, [this](const Error& error) { finish(error); });
+  tick_every(limits::kTick, caf::actor_cast<caf::actor>(self_), caf::make_message(tick_atom_v));
   return {
       [this](begin_atom) {
         plan_->core->begin(clock_.now());
@@ -138,7 +128,7 @@ void ExperimentActor::on_tick() {
   run_commands();
   if (done_) return;
   if (plan_->reporter && now >= next_report_) {
-    ask_status();
+    tell_status(false);
     next_report_ = clock_.now() + plan_->reporter->period();
   }
   if (state_pace_.due(now)) save_state(false);
@@ -165,10 +155,10 @@ void ExperimentActor::spawn_scheduler(std::shared_ptr<SchedulerState> scheduler)
 
 void ExperimentActor::on_scheduler_down() {
   if (done_) return;
-  if (++scheduler_deaths_ >= kSchedulerTries)
-    return finish(
-        make_error(Errc::peer_lost,
-                   "the scheduler died " + std::to_string(kSchedulerTries) + " times in a row"));
+  if (++scheduler_deaths_ >= limits::kSchedulerTries)
+    return finish(make_error(
+        Errc::peer_lost,
+        "the scheduler died " + std::to_string(limits::kSchedulerTries) + " times in a row"));
   say(true, "the scheduler was lost; a new one is fed the journal");
   auto scheduler = new_scheduler();
   if (!scheduler)
@@ -222,8 +212,10 @@ void ExperimentActor::ask_scheduler() {
       ->request(scheduler_, limits::kRequest,
                 std::vector<SchedulerEvent>(unanswered_.begin(), unanswered_.end()))
       .then(
-          [this, from = scheduler_](const std::vector<SchedulerVerdict>& verdicts) {
+          [this, from = scheduler_](const std::vector<SchedulerVerdict>& verdicts,
+                                    const std::string& text) {
             if (from != scheduler_) return;  // of one that is gone: asked again
+            scheduler_text_ = text;
             asking_ = 0;
             scheduler_deaths_ = 0;
             for (const auto& verdict : verdicts) {
@@ -461,17 +453,6 @@ StatusView ExperimentActor::status() {
   view.elapsed = view.loop_elapsed = clock_.now() - begun_;
   if (!stalled_.empty()) view.notes.push_back("paused: " + stalled_);
   return view;
-}
-
-/// The scheduler's own words first, then the table.
-void ExperimentActor::ask_status() {
-  self_->request(scheduler_, limits::kRequest, status_atom_v)
-      .then(
-          [this](const std::string& text, const std::string&) {
-            scheduler_text_ = text;
-            if (!done_) tell_status(false);
-          },
-          [](const caf::error&) {});
 }
 
 void ExperimentActor::tell_status(bool final) {

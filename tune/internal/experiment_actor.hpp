@@ -84,7 +84,6 @@ class ExperimentActor {
   SchedulerEvent event_of(const AskScheduler& ask) const;
   std::filesystem::path folder_of(std::uint64_t trial) const;
   StatusView status();
-  void ask_status();
   void tell_status(bool final);
   void save_state(bool final);
   template <class F>

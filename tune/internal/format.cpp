@@ -9,9 +9,7 @@
 #include <iterator>
 
 namespace troupe::tune::internal {
-namespace {
 
-/// Bytes of the UTF-8 sequence that `text` begins with; 0 when it is none.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -30,6 +28,8 @@ std::size_t utf8_length(std::string_view text) {
   if (first == 0xF4 && byte(1) >= 0x90) return 0;
   return length;
 }
+
+namespace {
 
 void append_json_escape(std::string& out, char c) {
   switch (c) {

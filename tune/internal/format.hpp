@@ -4,12 +4,17 @@
 #include "tune/config.hpp"
 #include "tune/metrics.hpp"
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 /// The written forms of values. Appending and by hand: a result row has 20 values and thousands of
 /// rows are written each second.
 namespace troupe::tune::internal {
+
+/// Bytes of the UTF-8 character that `text` begins with; 0 when it begins with none. Not for an
+/// empty text.
+std::size_t utf8_length(std::string_view text);
 
 /// The shortest text that reads back as the same double, with a point or an exponent, so that it
 /// stays a double: "1.0", "1e+20"; "nan", "inf", "-inf".

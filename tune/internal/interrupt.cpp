@@ -11,12 +11,12 @@
 namespace troupe::tune::internal {
 namespace {
 
-constexpr std::array<int, 2> kSignals = {SIGINT, SIGTERM};
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 
 // A signal handler can reach nothing else than this.
 std::atomic<int> g_caught{0};
 std::array<int, 2> g_pipe = {-1, -1};
-std::array<struct sigaction, 2> g_before = {};
+std::array<struct sigaction, kSignals.size()> g_before = {};
 
 void put(char byte) { [[maybe_unused]] const auto written = ::write(g_pipe[1], &byte, 1); }
 
@@ -64,6 +64,8 @@ Interrupt::Woken Interrupt::wait(std::chrono::milliseconds timeout) {
 
 void Interrupt::wake() { put('d'); }
 
-const char* Interrupt::signal_name() const { return g_caught == SIGTERM ? "SIGTERM" : "SIGINT"; }
+const char* Interrupt::signal_name() const {
+  return g_caught == SIGHUP ? "SIGHUP" : g_caught == SIGTERM ? "SIGTERM" : "SIGINT";
+}
 
 }  // namespace troupe::tune::internal

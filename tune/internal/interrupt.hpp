@@ -4,9 +4,9 @@
 
 namespace troupe::tune::internal {
 
-/// Catches SIGINT and SIGTERM while it lives; the first is told by `wait`, the second ends the
-/// process at once by that signal. A signal that was ignored before (a driver started with `&`)
-/// stays ignored. One at a time a process.
+/// Catches SIGINT, SIGTERM and SIGHUP while it lives; the first is told by `wait`, the second ends
+/// the process at once by that signal. A signal that was ignored before (a driver started with `&`
+/// or `nohup`) stays ignored. One at a time a process.
 class Interrupt {
  public:
   Interrupt();
@@ -19,7 +19,7 @@ class Interrupt {
   Woken wait(std::chrono::milliseconds timeout);
   /// From any thread: the wait is over.
   void wake();
-  /// "SIGINT" or "SIGTERM", after `wait` has told of one.
+  /// "SIGINT", "SIGTERM" or "SIGHUP", after `wait` has told of one.
   const char* signal_name() const;
 };
 

@@ -110,7 +110,9 @@ Result<std::int64_t> read_file_head(Window& file) {
   std::memcpy(&found, bytes->data(), bytes->size());
   const auto magic_count = std::min(bytes->size(), kMagic.size());
   if (std::memcmp(found.magic.data(), kMagic.data(), magic_count) != 0)
-    return make_error(Errc::corrupt, "this is no journal: its first bytes are others");
+    return make_error(Errc::corrupt,
+                      "this is no journal: its first bytes are others. Move it away, or "
+                      "give this run another name");
   if (bytes->size() < sizeof(found)) return std::int64_t{0};
   if (found.version != ours.version)
     return make_error(Errc::refused,

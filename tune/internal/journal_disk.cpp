@@ -119,6 +119,16 @@ Result<void> lock(int fd, const std::filesystem::path& path) {
                   holder && *holder > 0 ? fmt::format("process {}", *holder) : "another process"));
 }
 
+/// What lies there, when it is something else than a file.
+const char* other_kind(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return nullptr;
+  return S_ISLNK(status.st_mode)    ? "a symbolic link"
+         : S_ISDIR(status.st_mode)  ? "a folder"
+         : S_ISFIFO(status.st_mode) ? "a pipe"
+                                    : "no regular file";
+}
+
 }  // namespace
 
 Result<std::unique_ptr<JournalDisk>> open_journal_file(const std::filesystem::path& path,
@@ -126,11 +136,14 @@ Result<std::unique_ptr<JournalDisk>> open_journal_file(const std::filesystem::pa
   const int flags = access == JournalAccess::write ? O_RDWR | O_CREAT : O_RDONLY;
   Fd file(again_when_interrupted(
       [&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666); }));
+  const int code = errno;
+  if (const char* kind = other_kind(path))
+    return make_error(Errc::corrupt,
+                      fmt::format("{} is {} where a run's journal must be; move it away, or give "
+                                  "this run another name",
+                                  path.string(), kind));
+  errno = code;
   if (!file) return errno_error("open", path);
-  struct stat status {};
-  if (::fstat(file.value(), &status) != 0) return errno_error("look at", path);
-  if (!S_ISREG(status.st_mode))
-    return make_error(Errc::corrupt, fmt::format("{} is no regular file", path.string()));
   if (access == JournalAccess::write) {
     if (auto locked = lock(file.value(), path); !locked) return locked.error();
     auto folder = path.parent_path();  // a new file's name survives a power cut

@@ -31,7 +31,7 @@ enum class JournalAccess {
 };
 
 /// The file at `path`, never through a symbolic link. Errors: refused (another process writes it;
-/// the text has its pid when the kernel tells), not_found, io.
+/// the text has its pid when the kernel tells), not_found, corrupt (there is something else), io.
 ///
 /// The lock is the kernel's (`flock`): it ends with its process, however that ends. Over NFS it
 /// holds between processes of one machine only.

@@ -1,5 +1,6 @@
 #include "tune/internal/scheduler_actor.hpp"
 
+#include "libactor/actor.hpp"
 #include "tune/internal/wire.hpp"
 
 #include <caf/all.hpp>
@@ -50,20 +51,21 @@ Result<SchedulerVerdict> decide(SchedulerState& state, const SchedulerEvent& eve
 
 caf::behavior scheduler_actor(caf::stateful_actor<SchedulerState>* self,
                               const std::shared_ptr<SchedulerState>& scheduler) {
+  guard(self);
   self->state = std::move(*scheduler);
   return {
-      [self](
-          const std::vector<SchedulerEvent>& events) -> caf::result<std::vector<SchedulerVerdict>> {
+      [self](const std::vector<SchedulerEvent>& events)
+          -> caf::result<std::vector<SchedulerVerdict>, std::string> {
         std::vector<SchedulerVerdict> verdicts;
         for (const auto& event : events) {
           auto verdict = decide(self->state, event);
           if (!verdict) return verdict.error();
           verdicts.push_back(std::move(*verdict));
         }
-        return verdicts;
-      },
-      [self](status_atom) -> caf::result<std::string, std::string> {
-        return {self->state.scheduler->debug_string(), self->state.scheduler->state()};
+        std::string text;
+        auto told = fence(Errc::user_code, [&] { text = self->state.scheduler->debug_string(); });
+        if (!told) text = "the scheduler's debug_string: " + text_of(told.error());
+        return {std::move(verdicts), std::move(text)};
       },
   };
 }

@@ -23,8 +23,8 @@ struct SchedulerState {
 /// A scheduler may be the user's own: what it throws is user_code.
 Result<SchedulerVerdict> decide(SchedulerState& state, const SchedulerEvent& event);
 
-/// scheduler: `begin` has been called; it may have been fed already. Takes a SchedulerEvent and
-/// answers with a SchedulerVerdict; (status_atom) is answered with debug string and state.
+/// scheduler: `begin` has been called; it may have been fed already. Takes SchedulerEvents and
+/// answers with as many SchedulerVerdicts and its debug string after them.
 caf::behavior scheduler_actor(caf::stateful_actor<SchedulerState>* self,
                               const std::shared_ptr<SchedulerState>& scheduler);
 

@@ -1,31 +1,13 @@
 #include "tune/internal/trial_main.hpp"
 
 #include "libactor/checkpoint_folder.hpp"
+#include "libactor/id.hpp"
 #include "libactor/log.hpp"
 #include "tune/internal/wire.hpp"
 
 #include <unistd.h>
 
-#include <climits>
-#include <cstdio>
-
 namespace troupe::tune::internal {
-namespace {
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  ::gethostname(name, HOST_NAME_MAX);
-  return name;
-}
-
-std::string checkpoint_name(std::int64_t iteration) {
-  char name[40];
-  std::snprintf(name, sizeof name, "checkpoint_%06lld", static_cast<long long>(iteration));
-  return name;
-}
-
-}  // namespace
-
 TrialMain::TrialMain(Worker& worker) : worker_(worker), actor_(worker) {}
 
 Result<void> TrialMain::begin() {

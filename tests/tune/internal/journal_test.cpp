@@ -271,7 +271,8 @@ TEST_CASE("journal: another kind of file, and another version, are refused") {
   const auto foreign = read_back({begin, begin + text.size()});
   CHECK(code_of(foreign.error) == Errc::corrupt);
   CHECK(text_of(foreign.error) ==
-        "journal, byte 0: this is no journal: its first bytes are others");
+        "journal, byte 0: this is no journal: its first bytes are others. Move it away, or give "
+        "this run another name");
 
   auto bytes = written({TimeUsed{}}).bytes;
   bytes[8] = std::byte(2);
