@@ -8,10 +8,15 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <random>
 #include <span>
 #include <string>
+#include <system_error>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -24,6 +29,8 @@ constexpr std::uint8_t kClassCount = 10;
 Error corrupt(const std::filesystem::path& path, const std::string& what) {
   return make_error(Errc::corrupt, path.string() + ": " + what);
 }
+
+// --- MNIST ----------------------------------------------------------------------------------
 
 using Gzip = std::unique_ptr<gzFile_s, int (*)(gzFile)>;
 
@@ -93,6 +100,75 @@ Result<Split> read_split(const std::filesystem::path& folder, const std::string&
   return Split{images->unsqueeze(1), labels};
 }
 
+// --- CIFAR-10 -------------------------------------------------------------------------------
+
+constexpr std::int64_t kCifarPixels = 3 * 32 * 32;
+using CifarRecord = std::array<char, 1 + kCifarPixels>;  ///< the label, then the pixels
+
+Result<std::int64_t> count_cifar(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path, error));
+  if (error)
+    return make_error(Errc::not_found, path.string() +
+                                           " can't be read: unpack cifar-10-binary.tar.gz and name "
+                                           "the folder of its .bin files");
+  constexpr auto record_bytes = static_cast<std::int64_t>(sizeof(CifarRecord));
+  if (bytes == 0 || bytes > kMaxBytes || bytes % record_bytes != 0)
+    return corrupt(path, "has " + std::to_string(bytes) + " bytes, no multiple of " +
+                             std::to_string(record_bytes) + " that CIFAR-10 could have");
+  return bytes / record_bytes;
+}
+
+Result<Split> read_cifar(const std::vector<std::filesystem::path>& paths) {
+  std::vector<std::int64_t> counts;
+  std::int64_t total = 0;
+  for (const auto& path : paths) {
+    const auto count = count_cifar(path);
+    if (!count) return count.error();
+    counts.push_back(*count);
+    total += *count;
+  }
+  Split split{torch::empty({total, 3, 32, 32}, torch::kUInt8), torch::empty(total, torch::kInt64)};
+  auto* image = split.images.data_ptr<std::uint8_t>();
+  auto* label = split.labels.data_ptr<std::int64_t>();
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    std::ifstream file(paths[i], std::ios::binary);
+    CifarRecord record{};
+    for (std::int64_t n = 0; n < counts[i]; ++n, image += kCifarPixels, ++label) {
+      if (!file.read(record.data(), record.size()))
+        return corrupt(paths[i], "can't be read to its end");
+      *label = static_cast<std::uint8_t>(record[0]);
+      if (*label >= kClassCount)
+        return corrupt(paths[i], "has the label " + std::to_string(*label) + " at image " +
+                                     std::to_string(n) + "; 0 to 9 are possible");
+      std::memcpy(image, record.data() + 1, kCifarPixels);
+    }
+  }
+  return split;
+}
+
+// --- synthetic ------------------------------------------------------------------------------
+
+/// pictures: of each class, one after the other.
+Split synthetic_split(const SyntheticOptions& options, const std::vector<std::uint8_t>& pictures,
+                      std::int64_t count, std::mt19937_64 random) {
+  Split split{torch::empty({count, options.channels, options.height, options.width}, torch::kUInt8),
+              torch::empty(count, torch::kInt64)};
+  const std::int64_t pixels = options.channels * options.height * options.width;
+  const auto range = static_cast<std::uint64_t>(2 * options.noise + 1);
+  auto* out = split.images.data_ptr<std::uint8_t>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t label = i % options.class_count;
+    split.labels.data_ptr<std::int64_t>()[i] = label;
+    const auto* picture = pictures.data() + label * pixels;
+    for (std::int64_t p = 0; p < pixels; ++p) {
+      const auto noise = static_cast<std::int64_t>(internal::below(random, range)) - options.noise;
+      *out++ = static_cast<std::uint8_t>(std::clamp<std::int64_t>(picture[p] + noise, 0, 255));
+    }
+  }
+  return split;
+}
+
 }  // namespace
 
 Batch Split::batch(const torch::Tensor& indices) const {
@@ -131,6 +207,48 @@ Result<Data> read_mnist(const std::filesystem::path& folder) {
   auto test = read_split(folder, "t10k");
   if (!test) return test.error();
   return Data{*train, *test};
+}
+
+Result<Data> read_cifar10(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> train_paths;
+  for (int i = 1; i <= 5; ++i)
+    train_paths.push_back(folder / ("data_batch_" + std::to_string(i) + ".bin"));
+  auto train = read_cifar(train_paths);
+  if (!train) return train.error();
+  auto test = read_cifar({folder / "test_batch.bin"});
+  if (!test) return test.error();
+  return Data{*train, *test};
+}
+
+Result<Data> synthetic(SyntheticOptions options) {
+  std::int64_t bytes = 1;
+  bool fits = true;
+  for (const auto& [name, value, least] : {std::tuple{"class_count", options.class_count, 1},
+                                           {"channels", options.channels, 1},
+                                           {"height", options.height, 1},
+                                           {"width", options.width, 1},
+                                           {"train_count", options.train_count, 0},
+                                           {"test_count", options.test_count, 0}})
+    if (value < least)
+      return make_error(Errc::bad_request, std::string("synthetic: ") + name + " is " +
+                                               std::to_string(value) + "; it must be " +
+                                               std::to_string(least) + " or more");
+  if (options.noise < 0 || options.noise > 255)
+    return make_error(Errc::bad_request, "synthetic: noise is " + std::to_string(options.noise) +
+                                             "; 0 to 255 are possible");
+  for (const std::int64_t factor :
+       {options.channels, options.height, options.width,
+        std::max({options.train_count, options.test_count, options.class_count})})
+    fits = fits && !__builtin_mul_overflow(bytes, factor, &bytes) && bytes <= kMaxBytes;
+  if (!fits) return make_error(Errc::bad_request, "synthetic: the images take more than 1 GiB");
+
+  std::vector<std::uint8_t> pictures(static_cast<std::size_t>(
+      options.class_count * options.channels * options.height * options.width));
+  std::mt19937_64 random = internal::seeded(options.seed, 0);
+  for (auto& pixel : pictures) pixel = static_cast<std::uint8_t>(internal::below(random, 256));
+  return Data{
+      synthetic_split(options, pictures, options.train_count, internal::seeded(options.seed, 1)),
+      synthetic_split(options, pictures, options.test_count, internal::seeded(options.seed, 2))};
 }
 
 }  // namespace troupe::sgd

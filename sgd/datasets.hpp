@@ -80,4 +80,27 @@ inline constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-
 /// install; corrupt, with the file.
 Result<Data> read_mnist(const std::filesystem::path& folder = kFashionMnistFolder);
 
+/// CIFAR-10's binary version: data_batch_1.bin to data_batch_5.bin and test_batch.bin in `folder`,
+/// as cifar-10-binary.tar.gz holds them. Images are [N, 3, 32, 32].
+///
+/// Starts no thread. Errors: not_found and corrupt, with the file.
+Result<Data> read_cifar10(const std::filesystem::path& folder);
+
+struct SyntheticOptions {
+  std::int64_t train_count = 2000;
+  std::int64_t test_count = 500;
+  std::int64_t class_count = 10;
+  std::int64_t channels = 1;
+  std::int64_t height = 28;
+  std::int64_t width = 28;
+  std::int64_t noise = 96;  ///< added to each pixel: any of -noise … noise
+  std::uint64_t seed = 0;
+};
+
+/// Images that can be learned and need no files: each class has a random picture, and an image is
+/// its class's picture with noise. The classes take turns. The same bytes on every machine.
+///
+/// Starts no thread. Errors: bad_request, with the option.
+Result<Data> synthetic(SyntheticOptions options = {});
+
 }  // namespace troupe::sgd

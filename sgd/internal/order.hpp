@@ -8,6 +8,9 @@
 /// Orders of samples that are the same with every standard library and on every machine.
 namespace troupe::sgd::internal {
 
+/// Streams of one seed have nothing in common.
+std::mt19937_64 seeded(std::uint64_t seed, std::uint32_t stream);
+
 /// A number below `bound`, of which all are equally likely.
 std::uint64_t below(std::mt19937_64& random, std::uint64_t bound);
 

@@ -7,6 +7,7 @@
 #include <zlib.h>
 
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <string>
 
@@ -42,6 +43,27 @@ void write_small(const fs::path& folder) {
   write_gz(folder / "train-labels-idx1-ubyte.gz", idx({3}, std::string("\x03\x00\x09", 3)));
   write_gz(folder / "t10k-images-idx3-ubyte.gz", idx({2, 2, 2}, std::string(8, '\x05')));
   write_gz(folder / "t10k-labels-idx1-ubyte.gz", idx({2}, std::string("\x01\x02", 2)));
+}
+
+void write(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+/// A label, then 3072 pixels of one value but for the first.
+std::string cifar_record(char label, char pixel) {
+  std::string record(3073, pixel);
+  record[0] = label;
+  record[1] = '\1';
+  return record;
+}
+
+/// Two images in the first training file, one in each other.
+void write_small_cifar(const fs::path& folder) {
+  write(folder / "data_batch_1.bin", cifar_record(3, '\x10') + cifar_record(9, '\x11'));
+  for (int i = 2; i <= 5; ++i)
+    write(folder / ("data_batch_" + std::to_string(i) + ".bin"),
+          cifar_record(static_cast<char>(i), static_cast<char>(0x20 + i)));
+  write(folder / "test_batch.bin", cifar_record(0, '\xff'));
 }
 
 std::size_t thread_count() {
@@ -149,4 +171,88 @@ TEST_CASE("datasets: an epoch gives every sample once, in an order that seed and
   const auto some = order(0, {.sample_count = 10});
   CHECK(some == std::vector(first.begin(), first.begin() + 10));
   CHECK(split.epoch(0, {.batch_size = 64}).size() == 2);
+}
+
+TEST_CASE("datasets: CIFAR-10's images and labels are what the files hold, in their order") {
+  const TempFolder folder;
+  write_small_cifar(folder.path());
+  const auto before = thread_count();
+  const auto data = sgd::read_cifar10(folder.path());
+  REQUIRE_MESSAGE(data, describe(data.error()));
+  CHECK(thread_count() == before);
+  CHECK(data->train.images.sizes() == std::vector<std::int64_t>{6, 3, 32, 32});
+  CHECK(data->train.labels.equal(torch::tensor({3, 9, 2, 3, 4, 5}, torch::kInt64)));
+  CHECK(data->train.images.index({0, 0, 0, 0}).item<int>() == 1);
+  CHECK(data->train.images.index({1, 2, 31, 31}).item<int>() == 0x11);
+  CHECK(data->train.images.index({5, 0, 0, 1}).item<int>() == 0x25);
+  CHECK(data->test.images.index({0, 1, 7, 7}).item<int>() == 0xff);
+  CHECK(data->test.size() == 1);
+}
+
+TEST_CASE("datasets: CIFAR-10 files of a wrong size or with a wrong label are refused by name") {
+  const auto refused = [](const char* file, const std::string& content, const char* sentence) {
+    const TempFolder folder;
+    write_small_cifar(folder.path());
+    write(folder / file, content);
+    const auto data = sgd::read_cifar10(folder.path());
+    REQUIRE_FALSE(data);
+    CHECK(code_of(data.error()) == Errc::corrupt);
+    CHECK(text_of(data.error()).find(file) != std::string::npos);
+    CHECK_MESSAGE(text_of(data.error()).find(sentence) != std::string::npos, text_of(data.error()));
+  };
+  refused("data_batch_3.bin", "", "0 bytes");
+  refused("data_batch_3.bin", cifar_record(1, 'x') + "x", "3074 bytes, no multiple of 3073");
+  refused("test_batch.bin", std::string(3072, 'x'), "3072 bytes");
+  refused("test_batch.bin", cifar_record(10, 'x'), "label 10 at image 0");
+  refused("data_batch_5.bin", cifar_record(0, 'x') + cifar_record('\xff', 'x'),
+          "label 255 at image 1");
+
+  const TempFolder folder;
+  write_small_cifar(folder.path());
+  fs::resize_file(folder / "data_batch_2.bin", std::uintmax_t{3073} * 1'000'000);  // a hole
+  CHECK(code_of(sgd::read_cifar10(folder.path()).error()) == Errc::corrupt);
+  fs::remove(folder / "data_batch_2.bin");
+  const auto missing = sgd::read_cifar10(folder.path());
+  CHECK(code_of(missing.error()) == Errc::not_found);
+  CHECK(text_of(missing.error()).find("data_batch_2.bin can't be read") != std::string::npos);
+}
+
+TEST_CASE("datasets: synthetic images are the same bytes everywhere, and follow from the seed") {
+  const auto data = unwrap(sgd::synthetic({.train_count = 20, .test_count = 7, .class_count = 3}));
+  CHECK(data.train.images.sizes() == std::vector<std::int64_t>{20, 1, 28, 28});
+  CHECK(data.train.labels.slice(0, 0, 5).equal(torch::tensor({0, 1, 2, 0, 1}, torch::kInt64)));
+  const auto first = data.train.images.view(-1).slice(0, 0, 6);
+  CHECK_MESSAGE(first.equal(torch::tensor({168, 197, 222, 146, 194, 0}, torch::kUInt8)), first);
+
+  const auto other = unwrap(sgd::synthetic({.train_count = 9, .test_count = 7, .class_count = 3}));
+  CHECK(other.test.images.equal(data.test.images));
+  CHECK(other.train.images.equal(data.train.images.slice(0, 0, 9)));
+  const auto seeded =
+      unwrap(sgd::synthetic({.train_count = 20, .test_count = 7, .class_count = 3, .seed = 1}));
+  CHECK_FALSE(seeded.train.images.equal(data.train.images));
+}
+
+TEST_CASE("datasets: a linear model learns the synthetic images") {
+  const auto data = unwrap(sgd::synthetic());
+  torch::manual_seed(1);
+  torch::nn::Linear model(784, 10);
+  torch::optim::SGD optimizer(model->parameters(), 0.05);
+  for (const auto& batch : data.train.epoch(0)) {
+    optimizer.zero_grad();
+    torch::cross_entropy_loss(model(batch.features[0].flatten(1)), batch.target).backward();
+    optimizer.step();
+  }
+  const auto test = data.test.epoch(0, {.batch_size = 500}).batch(0);
+  const auto right = model(test.features[0].flatten(1)).argmax(1).eq(test.target);
+  CHECK(right.to(torch::kFloat32).mean().item<double>() > 0.95);
+}
+
+TEST_CASE("datasets: synthetic options that make no sense are refused with the value") {
+  CHECK(text_of(sgd::synthetic({.class_count = 0}).error()) ==
+        "synthetic: class_count is 0; it must be 1 or more");
+  CHECK(text_of(sgd::synthetic({.noise = 256}).error()) ==
+        "synthetic: noise is 256; 0 to 255 are possible");
+  CHECK(text_of(sgd::synthetic({.train_count = std::int64_t{1} << 62}).error()) ==
+        "synthetic: the images take more than 1 GiB");
+  CHECK_FALSE(sgd::synthetic({.test_count = -1}));
 }
