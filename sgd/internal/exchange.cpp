@@ -114,6 +114,7 @@ struct Exchange::Impl {
   Channel& channel(std::uint32_t id);
   Collective& collective(Channel& channel, std::uint64_t sequence);
   Result<void> take(const Note& note);
+  Collective* accept(Lock& lock, const Note& note);
   std::string number(const Note& note) const;
   std::string where(const Note& note) const;
   std::optional<Error> disagreement(const Collective& collective) const;
@@ -204,6 +205,22 @@ Result<void> Exchange::Impl::take(const Note& note) {
   return {};
 }
 
+/// Takes a note of this epoch. Returns its collective when that may have work now; the lock is open
+/// for a while where the note is an error.
+Collective* Exchange::Impl::accept(Lock& lock, const Note& note) {
+  if (note.epoch > place.epoch && early.size() < limits::kEarlyNotes) early.push_back(note);
+  if (note.epoch != place.epoch || failed) return nullptr;
+  if (const auto taken = take(note); !taken) {
+    lock.unlock();
+    notice(taken.error());
+    lock.lock();
+    return nullptr;
+  }
+  Channel& line = channel(note.channel);
+  if (note.kind != Note::Kind::piece || note.sequence < line.first) return nullptr;
+  return &collective(line, note.sequence);
+}
+
 /// "number 3 of 'gradients of net'".
 std::string Exchange::Impl::number(const Note& note) const {
   const std::string& name = channels[note.channel].name;
@@ -218,14 +235,15 @@ std::string Exchange::Impl::where(const Note& note) const {
 /// Between the ranks, or with what there is. All ranks see the same pieces and find the same words.
 std::optional<Error> Exchange::Impl::disagreement(const Collective& collective) const {
   const Note& first = *collective.pieces.front();
-  std::vector<std::pair<Note, std::vector<int>>> groups;
-  for (const auto& piece : collective.pieces) {
-    auto group = std::find_if(groups.begin(), groups.end(),
-                              [&](const auto& other) { return same(other.first, *piece); });
-    if (group == groups.end()) group = groups.insert(groups.end(), {*piece, {}});
-    group->second.push_back(piece->from);
-  }
-  if (groups.size() > 1) {
+  const auto& pieces = collective.pieces;
+  if (!std::all_of(pieces.begin(), pieces.end(), [&](const auto& x) { return same(first, *x); })) {
+    std::vector<std::pair<Note, std::vector<int>>> groups;
+    for (const auto& piece : pieces) {
+      auto group = std::find_if(groups.begin(), groups.end(),
+                                [&](const auto& other) { return same(other.first, *piece); });
+      if (group == groups.end()) group = groups.insert(groups.end(), {*piece, {}});
+      group->second.push_back(piece->from);
+    }
     std::vector<std::string> words;
     for (const auto& [note, ranks] : groups)
       words.push_back(describe_collective(note, place.world_size) + " for " + name_ranks(ranks));
@@ -363,10 +381,9 @@ void Exchange::Impl::notice(const Error& error) {
   changed();
 }
 
-/// Whether something has changed before it gave up.
+/// Lets others run for a moment. Returns whether something has changed meanwhile.
 bool Exchange::Impl::spin(std::uint64_t seen) {
-  if (place.spin.count() == 0) return false;
-  const auto end = clock.now() + place.spin;
+  const auto end = clock.now() + limits::kSpin;
   do {
     if (changes.load(std::memory_order_acquire) != seen) return true;
     std::this_thread::yield();
@@ -406,6 +423,7 @@ Exchange::Ticket Exchange::start(std::uint32_t channel, const Contribution& cont
       .size_bytes = data.size(),
       .weight = contribution.weight,
   };
+  bool last = false;
   if (x.place.world_size > 1 && !data.empty()) {
     note.address = x.mail.address_of(data);
     TROUPE_ASSERT(note.address != 0, x.place.rank, data.size());  // `Mail::allocate` made it not
@@ -416,10 +434,11 @@ Exchange::Ticket Exchange::start(std::uint32_t channel, const Contribution& cont
     note.sequence = x.channel(channel).started++;
     if (x.failed || x.place.world_size == 1) return {channel, note.sequence};
     TROUPE_ASSERT(x.take(note).operator bool());
+    last = x.collective(x.channel(channel), note.sequence).piece_count == x.place.world_size;
   }
   for (int rank = 0; rank < x.place.world_size; ++rank)
     if (rank != x.place.rank) x.mail.send(rank, note);
-  x.mail.send(x.place.rank, note);
+  if (last) x.mail.send(x.place.rank, note);  // to the thread that may take the slice
   return {channel, note.sequence};
 }
 
@@ -438,7 +457,7 @@ Result<void> Exchange::wait(Ticket ticket, std::chrono::milliseconds limit) {
   while (!x.failed && one.done_count < x.place.world_size) {
     const std::uint64_t seen = x.changes.load(std::memory_order_relaxed);
     if (x.work_anywhere(lock)) continue;
-    if (may_spin) {
+    if (may_spin) {  // again after every change
       lock.unlock();
       may_spin = x.spin(seen);
       lock.lock();
@@ -467,16 +486,17 @@ Result<void> Exchange::wait(Ticket ticket, std::chrono::milliseconds limit) {
 void Exchange::deliver(const Note& note) {
   Impl& x = *impl_;
   Impl::Lock lock(x.mutex);
-  if (note.epoch > x.place.epoch && x.early.size() < limits::kEarlyNotes) x.early.push_back(note);
-  if (note.epoch != x.place.epoch || x.failed) return;
-  if (const auto taken = x.take(note); !taken) {
-    lock.unlock();
-    x.notice(taken.error());
-    return;
-  }
-  Channel& line = x.channel(note.channel);
-  if (note.kind == Note::Kind::piece && note.sequence >= line.first)
-    x.work(lock, note.channel, x.collective(line, note.sequence));
+  Collective* one = x.accept(lock, note);
+  if (one != nullptr) x.work(lock, note.channel, *one);
+}
+
+bool Exchange::deliver_to_waiting(const Note& note) {
+  Impl& x = *impl_;
+  Impl::Lock lock(x.mutex);
+  if (!x.waits_in) return false;
+  const Collective* one = x.accept(lock, note);
+  if (one != nullptr && one->piece_count == x.place.world_size) x.changed();
+  return true;
 }
 
 std::vector<Note> Exchange::take_early() {

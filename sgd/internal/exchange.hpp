@@ -57,8 +57,8 @@ struct Note {
 class Mail {
  public:
   virtual ~Mail() = default;
-  /// Brings the note to that rank's `deliver`. Never blocks, and to oneself it works too. What is
-  /// quickly done may be delivered on the calling thread.
+  /// Brings the note to that rank's `deliver`, oneself's too. Never blocks. What is quickly done
+  /// may be delivered on the calling thread.
   virtual void send(int to_rank, const Note& note) = 0;
   /// Where `data` lies, for others; 0 when it is not all in memory that `allocate` made.
   virtual std::uint64_t address_of(std::span<const std::byte> data) = 0;
@@ -90,8 +90,6 @@ class Exchange {
     int rank = 0;
     int world_size = 1;
     std::uint64_t epoch = 0;
-    std::chrono::microseconds spin = {};  ///< `wait` looks so long before it sleeps: for those who
-                                          ///< have a core each
   };
   /// Of one collective: channel and sequence.
   struct Ticket {
@@ -115,6 +113,9 @@ class Exchange {
   Result<void> wait(Ticket ticket, std::chrono::milliseconds limit);
 
   void deliver(const Note& note);
+  /// The same when this rank's compute thread waits: that thread does then what is to be done,
+  /// which spares waking another. Else does nothing and returns false.
+  bool deliver_to_waiting(const Note& note);
   /// Notes of later epochs that came too early, for the exchange that follows.
   std::vector<Note> take_early();
 

@@ -24,8 +24,9 @@ inline constexpr std::uint32_t kChannels = 1024;  ///< of a group: one a model, 
 inline constexpr std::uint64_t kOpenCollectives = 4096;  ///< begun and not over, in one channel
 inline constexpr std::size_t kEarlyNotes = 65536;        ///< of epochs to come, kept for them
 inline constexpr std::size_t kDirectBytes =
-    std::size_t{64} << 10;  ///< up to here whoever comes last adds up for all ranks: it takes less
-                            ///< time than to wake them
-inline constexpr std::chrono::microseconds kSpin = 20us;  ///< what a thread loses by falling asleep
+    std::size_t{256} << 10;  ///< up to here whoever comes last adds up for all ranks: it takes less
+                             ///< time than to wake them
+inline constexpr std::chrono::microseconds kSpin =
+    20us;  ///< a rank that waits yields so long before it sleeps: waking it takes as much
 
 }  // namespace troupe::sgd::limits

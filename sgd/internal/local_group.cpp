@@ -10,7 +10,6 @@
 #include <mutex>
 #include <new>
 #include <optional>
-#include <thread>
 
 namespace troupe::sgd::internal {
 namespace {
@@ -76,9 +75,10 @@ class LocalGroup::Impl::RankMail final : public Mail {
   explicit RankMail(Impl& group) : group_(group) {}
 
   void send(int to_rank, const Note& note) override {
+    Exchange& exchange = *group_.ranks[static_cast<std::size_t>(to_rank)].exchange;
     if (note.kind == Note::Kind::done || note.size_bytes <= limits::kDirectBytes)
-      group_.ranks[static_cast<std::size_t>(to_rank)].exchange->deliver(note);
-    else
+      exchange.deliver(note);
+    else if (!exchange.deliver_to_waiting(note))
       group_.carrier->carry(to_rank, note);
   }
 
@@ -106,17 +106,12 @@ class LocalGroup::Impl::RankMail final : public Mail {
 LocalGroup::LocalGroup(int world_size, std::uint64_t epoch, const MakeCarrier& make_carrier)
     : impl_(std::make_unique<Impl>()) {
   TROUPE_ASSERT(world_size >= 1, world_size);
-  const bool core_each = static_cast<unsigned>(world_size) <= std::thread::hardware_concurrency();
   std::vector<Exchange*> exchanges;
   for (int rank = 0; rank < world_size; ++rank) {
     Impl::Rank made;
     made.mail = std::make_unique<Impl::RankMail>(*impl_);
     made.exchange = std::make_unique<Exchange>(
-        Exchange::Place{.rank = rank,
-                        .world_size = world_size,
-                        .epoch = epoch,
-                        .spin = core_each ? limits::kSpin : std::chrono::microseconds(0)},
-        *made.mail);
+        Exchange::Place{.rank = rank, .world_size = world_size, .epoch = epoch}, *made.mail);
     made.exchange->on_failure([this](const Error& error) { fail(error); });
     exchanges.push_back(made.exchange.get());
     impl_->ranks.push_back(std::move(made));

@@ -299,7 +299,7 @@ void exchange_suite(const MakeGroup& make) {
     std::mt19937_64 random(7);
     std::vector<Example> examples;  // by round, channel and place in it
     for (std::size_t i = 0; i < kRounds * kChannels * kAtOnce; ++i)
-      examples.push_back(random_example(kWorldSize, random() % 20'000, random));
+      examples.push_back(random_example(kWorldSize, random() % 60'000, random));
     const auto group = make(kWorldSize);
     const auto wrong = each_rank(kWorldSize, [&](int rank) {
       Exchange& exchange = group->exchange(rank);
