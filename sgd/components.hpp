@@ -5,10 +5,12 @@
 #include "sgd/lr_scheduler.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,9 @@ constexpr std::size_t forward_arity() {
     return 0;
 }
 
+/// As users write it: "Net" for NetImpl.
+std::string type_name(const std::type_info& type);
+
 using Tensors = std::vector<torch::Tensor>;
 
 template <class M, std::size_t... I>
@@ -56,7 +61,7 @@ class AnyModel {
  public:
   AnyModel() = default;
   template <class M>
-  AnyModel(std::shared_ptr<M> module) : module_(module), type_(c10::demangle(typeid(M).name())) {
+  AnyModel(std::shared_ptr<M> module) : module_(module), type_(internal::type_name(typeid(M))) {
     constexpr auto arity = internal::forward_arity<M>();
     arity_ = arity;
     if constexpr (arity > 0)
@@ -114,12 +119,15 @@ class AnyCriterion {
   template <class M>
   AnyCriterion(const torch::nn::ModuleHolder<M>& holder)
       : module_(holder.ptr()),
-        function_([raw = holder.get()](const torch::Tensor& output, const torch::Tensor& target) {
-          return raw->forward(output, target);
-        }) {}
+        function_(
+            [raw = holder.ptr().get()](const torch::Tensor& output, const torch::Tensor& target) {
+              return raw->forward(output, target);
+            }) {}
   template <class F>
-  requires std::is_invocable_r_v<torch::Tensor, F, const torch::Tensor&, const torch::Tensor&>
-  AnyCriterion(F function) : function_(std::move(function)) {}
+  requires(!std::is_base_of_v<torch::detail::ModuleHolderIndicator, F> &&
+           std::is_invocable_r_v<torch::Tensor, F, const torch::Tensor&, const torch::Tensor&>)
+      AnyCriterion(F function)
+      : function_(std::move(function)) {}
 
   explicit operator bool() const { return static_cast<bool>(function_); }
   torch::Tensor operator()(const torch::Tensor& output, const torch::Tensor& target) const {
@@ -133,7 +141,12 @@ class AnyCriterion {
 };
 
 /// When the LR schedulers take a step.
-enum class SchedulerStep : std::uint8_t { unset, batch, epoch, manual };
+enum class SchedulerStep : std::uint8_t {
+  unset,
+  batch,   ///< after every optimizer step
+  epoch,   ///< after every pass over all training data
+  manual,  ///< by `TorchTrainer::update_scheduler`, or by the operator
+};
 
 /// What `TrainingOperator::register_components` takes: the one or the several of each kind.
 struct Components {
@@ -147,7 +160,7 @@ struct Components {
   std::vector<AnyLRScheduler> schedulers = {};          ///< the i-th of the i-th optimizer
   SchedulerStep scheduler_step = SchedulerStep::unset;  ///< must be said where there is a scheduler
   std::int64_t accumulate = 1;  ///< batches whose gradients are added up for one step
-  double clip_grad_norm = 0;    ///< of all parameters together, before each step; 0: no clipping
+  double clip_grad_norm = 0;    ///< of an optimizer's parameters together; 0: no clipping
   DdpOptions ddp = {};
   AmpOptions amp = {};
 };

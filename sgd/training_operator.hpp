@@ -6,7 +6,6 @@
 #include "tune/config.hpp"
 #include "tune/metrics.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,15 +16,15 @@
 namespace troupe::sgd {
 
 namespace internal {
-class Rank;
-class Reduction;
-}  // namespace internal
+class OperatorDriver;
+}
 
 /// Of one batch in its pass.
 struct BatchInfo {
   std::int64_t batch_index = 0;  ///< in this call of train or validate, from 0
-  std::int64_t global_step = 0;  ///< training batches of this rank since the trainer's beginning
-  tune::Config info = {};        ///< what `train({.info = …})` was given
+  std::int64_t global_step =
+      0;                   ///< training batches before this one, since the trainer's beginning
+  tune::Config info = {};  ///< what `train({.info = …})` was given
 };
 
 enum class ReduceOp : std::uint8_t { sum, average, min, max };
@@ -47,11 +46,15 @@ class TrainingOperator {
 
   /// One pass over the training data, or the number of steps that was asked for. The default calls
   /// `train_batch` for each of `train_batches()` and averages its metrics, weighted by num_samples.
+  /// It trains one model; with several, override it. The models are in train mode.
   virtual tune::Metrics train_epoch();
-  /// The default: forward, criterion, backward, optimizer. Returns train_loss and num_samples.
+  /// The default: forward, criterion, backward, each optimizer. Returns train_loss and num_samples.
+  /// Without num_samples in what it returns, each batch weighs 1.
   virtual tune::Metrics train_batch(const Batch& batch, const BatchInfo& info);
+  /// The same over the validation data. The models are in eval mode, and no gradients are kept.
   virtual tune::Metrics validate();
-  /// Returns val_loss, val_accuracy (of the largest output) and num_samples.
+  /// Returns val_loss, num_samples and, where the target is of class numbers, val_accuracy (of the
+  /// largest output).
   virtual tune::Metrics validate_batch(const Batch& batch, const BatchInfo& info);
 
   /// What of your own must survive beside the registered parts. Called on every rank for the
@@ -69,22 +72,26 @@ class TrainingOperator {
 
   // --- for train_epoch and validate ---
 
-  /// The batches of this pass, on the device. Leave the loop only when it ends.
+  /// The batches of this pass, on the device, the same number on every rank. After each one the
+  /// LR schedulers take the step that they are due, and all ranks get rank 0's buffers. A rank that
+  /// has no sample for a step gets a batch that it has had before; it counts for nothing.
   class Batches;
   Batches train_batches();
   Batches validation_batches();
-  /// Metrics of the pass's batches as the default loops merge them.
+  /// Of the batch under way, for the means that the pass returns beside what `train_epoch` or
+  /// `validate` returns.
   void add_metrics(const tune::Metrics& metrics);
 
   // --- for train_batch ---
 
   /// Half precision as asked for, while the guard lives.
   std::unique_ptr<internal::Autocast> autocast();
-  /// loss.backward(), scaled where half precision wants it. Gradients are averaged over the ranks
-  /// when it returns, if this batch is one that ends in a step.
+  /// loss.backward(), scaled where half precision or `accumulate` wants it. Gradients are averaged
+  /// over the ranks when it returns, if this batch is one that ends in a step. (Called directly,
+  /// loss.backward() averages them always.)
   void backward(const torch::Tensor& loss);
   /// One optimizer's step: unscales, clips, skips it when a gradient is not finite under loss
-  /// scaling; then sets its gradients to zero.
+  /// scaling; then sets its gradients to zero. Does nothing in a batch that ends in no step.
   void step(torch::optim::Optimizer& optimizer);
   /// Until the returned guard goes, gradients pile up on this rank and are not exchanged.
   class NoSync;
@@ -114,7 +121,7 @@ class TrainingOperator {
   bool use_fp16() const;
 
  private:
-  friend class internal::Rank;
+  friend class internal::OperatorDriver;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
@@ -135,6 +142,17 @@ class TrainingOperator::Batches {
   Iterator begin();
   Iterator end() { return Iterator(nullptr); }
   const BatchInfo& info() const;  ///< of the batch that is being worked on
+
+ private:
+  TrainingOperator& owner_;
+};
+
+class TrainingOperator::NoSync {
+ public:
+  explicit NoSync(TrainingOperator& owner);
+  ~NoSync();
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
 
  private:
   TrainingOperator& owner_;

@@ -117,6 +117,7 @@ struct GradientBuckets::Impl {
   struct Pass {
     bool sync = true;
     double weight = 1;
+    bool zeros = false;  // this rank has nothing to give, and counts as in PyTorch's DDP
     bool shadow = false;
     const void* graph = nullptr;  // which backward pass it is, for the engine
   };
@@ -342,7 +343,10 @@ std::shared_ptr<GradientBuckets::Impl::Pass> GradientBuckets::Impl::pass_of_engi
     return current;
   }
   auto begun =
-      std::make_shared<Pass>(Pass{.sync = sync, .weight = weight_of(false), .graph = graph});
+      std::make_shared<Pass>(Pass{.sync = sync,
+                                  .weight = weight_of(false),
+                                  .zeros = options.average == Average::by_rank && weight == 0,
+                                  .graph = graph});
   if (sync) begin(*begun);
   engine_pass = begun;
   // In two steps, since another model may have callbacks of its own in this pass, in another order
@@ -404,12 +408,13 @@ void GradientBuckets::Impl::start_full_buckets() {
 }
 
 void GradientBuckets::Impl::start(Bucket& bucket) {
+  if (pass.zeros) bucket.gradients.zero_();
   const std::size_t count = bucket.members.size();
   std::vector<float> marks(2 * count + static_cast<std::size_t>(collectives.world_size()), 0.F);
   for (std::size_t i = 0; i < count; ++i) {
     const Parameter& member = parameters[bucket.members[i]];
     const bool missing = !member.reached && !pass.shadow && member.tensor.requires_grad();
-    if (member.used) marks[i] = 1;
+    if (member.used && !pass.zeros) marks[i] = 1;
     if (!missing) continue;
     marks[count + i] = 1;
     marks[2 * count + static_cast<std::size_t>(collectives.rank())] = 1;

@@ -39,8 +39,8 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  /// Of this rank's values in the passes that follow: the samples of its batch. `by_rank` needs
-  /// none.
+  /// Of this rank's values in the passes that follow: the samples of its batch. 0: they count for
+  /// nothing; `by_rank`, to which all others are alike, takes zeros for them.
   void set_weight(double samples);
   /// False: gradients pile up here, and the next pass with `true` exchanges the whole pile. Read at
   /// the first gradient of a pass.

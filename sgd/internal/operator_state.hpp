@@ -2,6 +2,7 @@
 
 #include "sgd/internal/collectives.hpp"
 #include "sgd/internal/generators.hpp"
+#include "sgd/internal/meters.hpp"
 #include "sgd/training_operator.hpp"
 
 #include <cstdint>
@@ -31,7 +32,7 @@ struct RankEnvironment {
   /// Called with what the rank does now ("forward", "backward", "exchange", "optimizer", "data",
   /// "validation") and its batch in this call.
   std::function<void(std::string_view doing, std::int64_t batch)> doing = {};
-  /// Between two training steps of the default `train_epoch`, with everything in place for a
+  /// Between two optimizer steps of the default `train_epoch`, with everything in place for a
   /// snapshot. May throw: the group has failed, or is told to end.
   std::function<void()> step_done = {};
 };
@@ -46,8 +47,8 @@ struct PassOptions {
 /// What a rank does with its operator: everything that user code must not.
 class OperatorDriver {
  public:
-  /// Attaches, and calls `setup` with the rank's generator seeded. Throws what `setup` throws, and
-  /// `Exception` when it registered no model, optimizer or data that the default loops need.
+  /// Attaches, calls `setup` with the generator seeded alike on all ranks, compares the ranks'
+  /// models and data, and gives all rank 0's parameters and buffers. Throws what `setup` throws.
   OperatorDriver(TrainingOperator& op, RankEnvironment environment);
   ~OperatorDriver();
 
@@ -66,15 +67,14 @@ class OperatorDriver {
   void save_own(CheckpointWriter& out);
   void load_own(const CheckpointReader& in);
 
-  /// Whether a snapshot may be taken inside a pass: `train_epoch` is the default one.
+  /// Whether the pass under way can go on from a snapshot: it is one of the default `train_epoch`.
   bool can_stop_between_steps() const;
+  /// Training samples of a step of the whole group, for a group that must keep it at another size;
+  /// 0: no training data.
+  std::int64_t global_batch() const;
 
  private:
   TrainingOperator& op_;
 };
-
-/// Merges the ranks' metrics: num_samples and others that count are added, means are weighted by
-/// num_samples, NaN stays NaN, what is no number comes from rank 0.
-tune::Metrics merge(const std::vector<tune::Metrics>& ranks);
 
 }  // namespace troupe::sgd::internal
