@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <system_error>
 
 namespace troupe::tune {
 namespace {
@@ -113,6 +115,21 @@ std::string with_suffix(std::string_view directory, std::uint64_t attempt) {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : directory) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return fmt::format("{}_{:04x}", directory, Random(hash, attempt).below(0x10000));
+}
+
+Result<std::filesystem::path> results_folder(const std::filesystem::path& chosen) {
+  auto folder = chosen;
+  const char* home = std::getenv("HOME");
+  if (const char* said = std::getenv("TROUPE_RESULT_DIR"); folder.empty() && said) folder = said;
+  if (folder.empty() && home && *home) folder = std::filesystem::path(home) / "troupe_results";
+  if (folder.empty())
+    return make_error(Errc::bad_request,
+                      "neither HOME nor TROUPE_RESULT_DIR is set; set one of them, or local_dir");
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(folder, error);
+  if (!error) return absolute;
+  return make_error(Errc::io, "the present folder is gone, and " + folder.string() +
+                                  " is relative to it; choose an absolute local_dir");
 }
 
 }  // namespace troupe::tune

@@ -5,13 +5,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-/// What trials, their folders and experiments are called. Pure functions: the same run gives the
-/// same names.
+/// What trials, their folders and experiments are called. The same run gives the same names.
 namespace troupe::tune {
 
 /// "a1b2c": what all trial ids of a run begin with, drawn from its seed. A letter a-f comes first,
@@ -36,6 +36,10 @@ Result<void> check_run_name(std::string_view name);
 
 /// "2026-12-01_09-30-00", local time: for names of folders.
 std::string date_for_name(std::chrono::system_clock::time_point time);
+
+/// Where results go, absolute: what was chosen, else TROUPE_RESULT_DIR, else ~/troupe_results. Not
+/// made.
+Result<std::filesystem::path> results_folder(const std::filesystem::path& chosen);
 
 /// "MnistTrainable_a1b2c_00003_3_lr=0.001_2026-12-01_09-30-00": `<name>_<tag>` cut to 130 bytes,
 /// then the date. "/", backslashes, brackets, control characters and bytes that are no UTF-8 become

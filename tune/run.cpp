@@ -85,20 +85,6 @@ Result<void> check_options(Cluster& cluster, const TrainableSpec& trainable,
       trainable.resources.value_or(options.resources_per_trial.value_or(Resources{})));
 }
 
-Result<fs::path> local_dir_of(const RunOptions& options) {
-  fs::path folder = options.local_dir;
-  const char* home = std::getenv("HOME");
-  if (const char* said = std::getenv("TROUPE_RESULT_DIR"); folder.empty() && said) folder = said;
-  if (folder.empty() && home && *home) folder = fs::path(home) / "troupe_results";
-  if (folder.empty())
-    return wrong("neither HOME nor TROUPE_RESULT_DIR is set; set one of them, or local_dir");
-  std::error_code error;
-  const auto absolute = fs::absolute(folder, error);
-  if (!error) return absolute;
-  return make_error(Errc::io, "the present folder is gone, and " + folder.string() +
-                                  " is relative to it; choose an absolute local_dir");
-}
-
 /// The name that the user gave, or the trainable's with date and time: a second run within that
 /// second gets another.
 std::string choose_name(const RunOptions& options, const fs::path& local_dir,
@@ -333,7 +319,7 @@ Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const Traina
   if (auto good = check_options(cluster, trainable, options); !good) return good.error();
   SystemClock clock;
   const auto date = date_for_name(clock.wall());
-  const auto local_dir = local_dir_of(options);
+  const auto local_dir = results_folder(options.local_dir);
   if (!local_dir) return local_dir.error();
   const auto name = choose_name(options, *local_dir, trainable.name, date);
 

@@ -52,12 +52,12 @@ Result<void> set_up(TrialMain& main, const std::function<void()>& body) {
 
 }  // namespace
 
-int serve_class(Worker& worker, std::unique_ptr<Trainable> (*make)(), bool can_save) {
+int serve_class(Worker& worker, const MakeTrainable& make, bool can_save) {
   TrialMain main(worker);
   if (auto begun = main.begin(); !begun) return main.fail(begun.error());
   std::unique_ptr<Trainable> trainable;
   auto done = set_up(main, [&] {
-    trainable = make();
+    trainable = make(main.trainable_argument());
     trainable->set_context(&main.context());
     trainable->setup(main.config());
   });

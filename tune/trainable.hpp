@@ -75,12 +75,15 @@ struct TrainableSpec {
   std::string name = {};   ///< "MnistTrainable", for folders and tables
   Config config = {};      ///< defaults under the run's config
   std::optional<Resources> resources =
-      {};  ///< fixed by the trainable; `resources_per_trial` is then an error
+      {};                     ///< fixed by the trainable; `resources_per_trial` is then an error
+  std::string argument = {};  ///< what the entry's `serve_class` gives to `make`
 };
 
 namespace internal {
 
-int serve_class(Worker& worker, std::unique_ptr<Trainable> (*make)(), bool can_save);
+using MakeTrainable = std::function<std::unique_ptr<Trainable>(const std::string& argument)>;
+
+int serve_class(Worker& worker, const MakeTrainable& make, bool can_save);
 int serve_function(Worker& worker, void (*body)(Session&, const Config&));
 
 /// Whether T overrides `save_checkpoint`: only then there is something to save.
@@ -91,7 +94,7 @@ inline constexpr bool can_save =
 template <class T>
 int serve(Worker& worker) {
   return serve_class(
-      worker, []() -> std::unique_ptr<Trainable> { return std::make_unique<T>(); }, can_save<T>);
+      worker, [](const std::string&) { return std::make_unique<T>(); }, can_save<T>);
 }
 
 template <auto Function>

@@ -375,7 +375,8 @@ void ExperimentActor::start_trial(const StartTrial& start) {
                                        .experiment_id = plan_->experiment_id,
                                        .max_iteration = core.iteration(start.trial),
                                        .checkpoint_freq = plan_->checkpoint_freq,
-                                       .checkpoint_at_end = plan_->checkpoint_at_end});
+                                       .checkpoint_at_end = plan_->checkpoint_at_end,
+                                       .trainable = plan_->trainable.argument});
   if (start.again) {
     self_->send(supervisor_, restart_atom_v, start.trial, std::move(argument));
     return;

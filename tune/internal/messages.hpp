@@ -23,6 +23,7 @@ struct TrialArgument {
       0;  ///< go on from the newest valid checkpoint up to this; 0: from the beginning
   std::int64_t checkpoint_freq = -1;  ///< as `CheckpointFreq::steps`
   bool checkpoint_at_end = false;
+  std::string trainable = {};  ///< `TrainableSpec::argument`
 };
 
 /// Trial to experiment after `setup` and `load_checkpoint`.
@@ -109,7 +110,7 @@ typename Inspector::result_type inspect(Inspector& f, SchedulerVerdict& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, TrialArgument& x) {
   return f(caf::meta::type_name("troupe::TrialArgument"), x.config, x.trial_id, x.experiment_tag,
-           x.experiment_id, x.max_iteration, x.checkpoint_freq, x.checkpoint_at_end);
+           x.experiment_id, x.max_iteration, x.checkpoint_freq, x.checkpoint_at_end, x.trainable);
 }
 
 std::string encode(TrialArgument argument);

@@ -27,6 +27,9 @@ class TrialMain {
   const Config& config() const { return config_; }
   const Context& context() const { return worker_.context(); }
 
+  /// `TrainableSpec::argument`.
+  const std::string& trainable_argument() const { return argument_.trainable; }
+
   /// The newest sound checkpoint; nullptr: from the beginning.
   const CheckpointReader* checkpoint() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
   /// `setup` and `load_checkpoint` are done; or, not `set_up`, a function begins.
