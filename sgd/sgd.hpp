@@ -9,4 +9,5 @@
 #include "sgd/device.hpp"
 #include "sgd/lr_scheduler.hpp"
 #include "sgd/state.hpp"
+#include "sgd/torch_trainer.hpp"
 #include "sgd/training_operator.hpp"

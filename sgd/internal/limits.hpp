@@ -9,11 +9,23 @@ namespace troupe::sgd::limits {
 
 using namespace std::chrono_literals;
 
+inline constexpr std::chrono::milliseconds kStatus = 250ms;  ///< between two looks at the ranks
 inline constexpr std::chrono::milliseconds kSlow =
     5s;  ///< a rank that others wait for so long is reported, with what it does
+inline constexpr std::chrono::milliseconds kStuck =
+    2s;  ///< when no rank computes any more and each waits for another: until that is an error
+inline constexpr std::chrono::milliseconds kSilent =
+    10s;  ///< a process of ranks that does not answer for so long is given up
+inline constexpr std::chrono::milliseconds kStart = 60s;  ///< of all processes of a group
+inline constexpr std::chrono::milliseconds kGather =
+    5s;  ///< then a smaller group begins, where that is allowed
+inline constexpr std::chrono::milliseconds kSetUp = 10min;  ///< the user's `setup` on all ranks
+inline constexpr std::chrono::milliseconds kLeave = 5s;  ///< until ranks that are told to end have
+
 inline constexpr double kSnapshotCost = 0.01;  ///< of the time of a pass, that snapshots may take
 inline constexpr std::chrono::milliseconds kSnapshotInterval =
     500ms;  ///< at least so much training between two: what a lost process repeats
+inline constexpr int kFirstSnapshot = 8;  ///< steps, while nothing is known of their time
 
 inline constexpr std::int64_t kMaxBatch = 1 << 30;  ///< samples; more is a mistake
 inline constexpr std::int64_t kMaxPrefetch = 1024;  ///< batches

@@ -359,7 +359,11 @@ std::int64_t TrainingOperator::Impl::epoch() const {
 }
 
 void TrainingOperator::Impl::doing(std::string_view what) const {
-  if (env.doing) env.doing(what, pass.steps);
+  if (!env.doing) return;
+  const auto& stream = pass.training ? train_data : validation_data;
+  const std::int64_t left = stream ? stream->steps() - stream->step() : 0;
+  env.doing(what, pass.steps,
+            pass.options.num_steps > 0 ? pass.options.num_steps : pass.steps + left);
 }
 
 }  // namespace troupe::sgd

@@ -103,6 +103,8 @@ void OperatorDriver::update_scheduler(double metric) {
 
 bool OperatorDriver::can_stop_between_steps() const { return op_.impl_->pass.default_loop; }
 
+bool OperatorDriver::has_validation_data() const { return op_.impl_->validation_data.has_value(); }
+
 std::int64_t OperatorDriver::global_batch() const {
   return op_.impl_->train_data ? op_.impl_->train_data->global_batch() : 0;
 }

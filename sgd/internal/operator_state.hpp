@@ -31,7 +31,8 @@ struct RankEnvironment {
   RankGenerator* generator = nullptr;
   /// Called with what the rank does now ("forward", "backward", "exchange", "optimizer", "data",
   /// "validation") and its batch in this call.
-  std::function<void(std::string_view doing, std::int64_t batch)> doing = {};
+  std::function<void(std::string_view doing, std::int64_t batch, std::int64_t batch_count)> doing =
+      {};
   /// Between two optimizer steps of the default `train_epoch`, with everything in place for a
   /// snapshot. May throw: the group has failed, or is told to end.
   std::function<void()> step_done = {};
@@ -69,6 +70,7 @@ class OperatorDriver {
 
   /// Whether the pass under way can go on from a snapshot: it is one of the default `train_epoch`.
   bool can_stop_between_steps() const;
+  bool has_validation_data() const;
   /// Training samples of a step of the whole group, for a group that must keep it at another size;
   /// 0: no training data.
   std::int64_t global_batch() const;
