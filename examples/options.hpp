@@ -8,6 +8,7 @@
 #include <tune/run.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -29,8 +30,9 @@ struct Options {
 };
 
 /// Reads argv after `init` has taken its own options out of it. Ends the process as `parse_or_exit`
-/// does. `defaults` are those of the example.
-inline Options parse(int argc, char** argv, const std::string& description, Options defaults = {}) {
+/// does. `defaults` are those of the example, and `more` adds options of its own.
+inline Options parse(int argc, char** argv, const std::string& description, Options defaults = {},
+                     const std::function<void(CLI::App&)>& more = {}) {
   using troupe::tune::Resume;
   const std::map<std::string, Resume> resumes{{"yes", Resume::yes},
                                               {"automatic", Resume::automatic},
@@ -65,6 +67,7 @@ inline Options parse(int argc, char** argv, const std::string& description, Opti
       ->expected(0, 1)
       ->check(CLI::IsMember(resumes));
   app.add_option("--verbose", o.verbose, "How much is told, 0 to 3")->check(number_in<int>(0, 3));
+  if (more) more(app);
   app.footer(
       "Taken by init() before these: --address, --token-file. The address may stand in "
       "TROUPE_ADDRESS too.");
