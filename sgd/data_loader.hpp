@@ -36,7 +36,7 @@ class TorchDataset final : public Dataset {
   Batch batch(const torch::Tensor& indices) override {
     const auto* first = indices.data_ptr<std::int64_t>();
     const std::vector<std::size_t> at(first, first + indices.size(0));
-    auto examples = dataset_.get_batch(at);
+    auto examples = dataset_.get_batch(at);  // tidy: getter: its name in torch::data
     if constexpr (requires { examples.data; }) {
       return one(examples);
     } else {
@@ -78,7 +78,7 @@ class AnyDataset {
   /// A data set of torch::data that knows its size, of Examples of tensors.
   template <class D>
   requires requires(D dataset, std::vector<std::size_t> indices) {
-    dataset.get_batch(indices);
+    dataset.get_batch(indices);  // tidy: getter: its name in torch::data
     dataset.size().value();
   }
   AnyDataset(D dataset)

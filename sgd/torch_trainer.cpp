@@ -1,5 +1,6 @@
 #include "sgd/torch_trainer.hpp"
 
+#include "libactor/clock.hpp"
 #include "libactor/file.hpp"
 #include "libactor/log.hpp"
 #include "sgd/internal/progress_line.hpp"
@@ -192,8 +193,7 @@ TorchTrainerBase::TorchTrainerBase(Cluster& cluster, TorchTrainerOptions options
     return;
   }
   auto plan = plan_of(o, impl_->type);
-  plan.directory =
-      *folder / (impl_->type.name + "_" + tune::date_for_name(std::chrono::system_clock::now()));
+  plan.directory = *folder / (impl_->type.name + "_" + tune::date_for_name(SystemClock().wall()));
   impl_->progress = std::make_shared<internal::ProgressLine>(o.verbose > 0);
   plan.say = [progress = impl_->progress](const std::string& line) { progress->say(line); };
   plan.on_status = [progress = impl_->progress](const auto& ranks) { progress->show(ranks); };

@@ -3,7 +3,7 @@
 #include "libactor/checkpoint.hpp"
 #include "libactor/cluster.hpp"
 #include "libactor/entry.hpp"
-#include "sgd/internal/functions.hpp"
+#include "sgd/operator_function.hpp"
 #include "sgd/training_operator.hpp"
 #include "tune/trainable.hpp"
 

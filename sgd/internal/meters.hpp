@@ -1,6 +1,7 @@
 #pragma once
 
 #include "libactor/checkpoint.hpp"
+#include "libactor/clock.hpp"
 #include "tune/metrics.hpp"
 
 #include <array>
@@ -61,8 +62,8 @@ class Profile {
   class Timed {
    public:
     Timed(Profile& profile, Part part)
-        : profile_(profile), part_(part), start_(std::chrono::steady_clock::now()) {}
-    ~Timed() { profile_.add(part_, std::chrono::steady_clock::now() - start_); }
+        : profile_(profile), part_(part), start_(SystemClock().now()) {}
+    ~Timed() { profile_.add(part_, SystemClock().now() - start_); }
     Timed(const Timed&) = delete;
     Timed& operator=(const Timed&) = delete;
 

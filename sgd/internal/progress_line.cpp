@@ -44,8 +44,8 @@ void ProgressLine::show(const std::vector<RankStatus>& ranks) {
     drawn_ = true;
     return;
   }
-  const auto now = std::chrono::steady_clock::now();
-  if (next_ == std::chrono::steady_clock::time_point{}) next_ = now + kBetweenLines;
+  const auto now = SystemClock().now();
+  if (next_ == Clock::Time{}) next_ = now + kBetweenLines;
   if (now < next_) return;
   next_ = now + kBetweenLines;
   std::fprintf(stderr, "%s\n", text.c_str());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "libactor/clock.hpp"
 #include "sgd/internal/messages.hpp"
 
 #include <chrono>
@@ -28,7 +29,7 @@ class ProgressLine {
   bool on_ = false;
   bool terminal_ = false;
   bool drawn_ = false;
-  std::chrono::steady_clock::time_point next_ = {};
+  Clock::Time next_ = {};
 };
 
 /// "train  37 % [#######             ] 345/938 batches, 3 ranks": pure.

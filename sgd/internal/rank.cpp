@@ -1,8 +1,9 @@
 #include "sgd/internal/rank.hpp"
 
+#include "libactor/clock.hpp"
 #include "libactor/log.hpp"
-#include "sgd/internal/functions.hpp"
 #include "sgd/internal/limits.hpp"
+#include "sgd/operator_function.hpp"
 
 #include <utility>
 
@@ -11,8 +12,6 @@
 
 namespace troupe::sgd::internal {
 namespace {
-
-using std::chrono::steady_clock;
 
 /// Rank i of a process computes on its i-th GPU, or shares them when there are fewer.
 torch::Device device_of(const RankPlan& plan, int local_rank) {
@@ -134,7 +133,7 @@ void Rank::set_up() {
                                   .step_done = [this] { step_done(); }});
   if (!plan.restore.empty()) restore();
   collectives_->barrier();
-  last_snapshot_ = steady_clock::now();
+  last_snapshot_ = SystemClock().now();
 }
 
 /// The shared part from the first state; its own from whichever has it, and rank 0's for a rank
@@ -197,7 +196,7 @@ void Rank::step_done() {
 
 void Rank::take_snapshot(const CallSpec* ended, const std::string& metrics) {
   if (!spec_.snapshots->enabled()) return;
-  const auto begun = steady_clock::now();
+  const auto begun = SystemClock().now();
   spec_.snapshots->take(
       *collectives_, local_rank(),
       [&](CheckpointWriter& out) {
@@ -209,7 +208,7 @@ void Rank::take_snapshot(const CallSpec* ended, const std::string& metrics) {
         driver_->save_own(out);
         if (ended) out.text(kResultBlob, metrics);
       });
-  const auto now = steady_clock::now();
+  const auto now = SystemClock().now();
   if (steps_ > 0) {  // rank 0 says how many steps until the next: all must meet there
     auto interval = torch::tensor(
         {steps_until_next((begun - last_snapshot_) / steps_, now - begun)}, torch::kInt64);

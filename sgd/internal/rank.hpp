@@ -1,5 +1,6 @@
 #pragma once
 
+#include "libactor/clock.hpp"
 #include "libactor/context.hpp"
 #include "sgd/internal/exchange.hpp"
 #include "sgd/internal/generators.hpp"
@@ -79,7 +80,7 @@ class Rank {
   std::string result_done_ = {};  ///< what it gave
   std::int64_t steps_ = 0;        ///< since the last snapshot
   std::int64_t interval_ = 0;
-  std::chrono::steady_clock::time_point last_snapshot_ = {};
+  Clock::Time last_snapshot_ = {};
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,5 +1,6 @@
 #include "sgd/internal/rank_host.hpp"
 
+#include "libactor/clock.hpp"
 #include "libactor/log.hpp"
 #include "sgd/internal/comm_actor.hpp"
 #include "sgd/internal/limits.hpp"
@@ -110,11 +111,11 @@ class RankHost {
   /// Joining a thread that user code holds would hold this actor, and with it the process's end.
   void leave() {
     if (group_) group_->fail(make_error(Errc::cancelled, "the trainer was shut down"));
-    const auto until = std::chrono::steady_clock::now() + limits::kLeave;
+    const auto until = SystemClock().now() + limits::kLeave;
     bool all = true;
     for (auto& rank : ranks_) {
-      const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(
-          until - std::chrono::steady_clock::now());
+      const auto rest =
+          std::chrono::duration_cast<std::chrono::milliseconds>(until - SystemClock().now());
       all = rank->ended_within(std::max(rest, std::chrono::milliseconds(0))) && all;
     }
     if (all) {

@@ -126,6 +126,7 @@ class Op final : public sgd::TrainingOperator {
     if (what == "kill") ::kill(::getpid(), SIGKILL);
     if (what == "stop") ::kill(::getpid(), SIGSTOP);
     if (what == "throw") throw std::runtime_error("no such luck");
+    // tidy: sleep: being slow is what this rank is told
     if (what == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(6500));
   }
 };

@@ -10,10 +10,12 @@
 #include "tools/bench/bench.hpp"
 
 #include "libactor/init.hpp"
+#include "libactor/internal/process.hpp"
 
-#include <sys/wait.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -119,16 +121,21 @@ double slowest(const Result<std::vector<tune::Metrics>>& ranks) {
 /// Python's two processes, by tools/bench/ddp_peer.py; 0: there is no PyTorch for it.
 double python_step_s(const std::string& model, std::int64_t batch, int steps) {
   const auto script = std::string(TROUPE_BENCH_FOLDER) + "/ddp_peer.py";
-  const auto command =
-      "OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MALLOC_MMAP_THRESHOLD_=1073741824 "
-      "MALLOC_TRIM_THRESHOLD_=4294967296 timeout 300 python3 '" +
-      script + "' " + model + " " + std::to_string(batch) + " " + std::to_string(steps);
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return 0;
-  double seconds = 0;
-  if (std::fscanf(pipe, "%lf", &seconds) != 1) seconds = 0;
-  ::pclose(pipe);
-  return seconds;
+  const Fd out(::memfd_create("ddp_peer", MFD_CLOEXEC));
+  const auto started = internal::spawn(
+      {.executable = "/usr/bin/python3",
+       .arguments = {"python3", script, model, std::to_string(batch), std::to_string(steps)},
+       .environment = {{"OMP_NUM_THREADS", "1"},
+                       {"OPENBLAS_NUM_THREADS", "1"},
+                       {"MALLOC_MMAP_THRESHOLD_", "1073741824"},
+                       {"MALLOC_TRIM_THRESHOLD_", "4294967296"}},
+       .descriptors = {{out.value(), STDOUT_FILENO}}});
+  if (!started) return 0;
+  const internal::Process python(*started);
+  if (!python.wait(std::chrono::minutes(5))) python.signal(SIGKILL);
+  char text[64] = {};
+  if (::pread(out.value(), text, sizeof text - 1, 0) <= 0) return 0;
+  return std::atof(text);
 }
 
 struct Kind {

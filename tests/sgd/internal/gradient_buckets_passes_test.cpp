@@ -1,3 +1,4 @@
+// tidy: test-mirror: the other half of gradient_buckets_test.cpp
 #include "sgd/internal/gradient_buckets.hpp"
 
 #include "tests/support/gradients.hpp"

@@ -1,4 +1,4 @@
-#include "sgd/internal/functions.hpp"
+#include "sgd/operator_function.hpp"
 
 #include <functional>
 #include <map>
