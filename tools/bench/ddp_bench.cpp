@@ -122,14 +122,15 @@ double slowest(const Result<std::vector<tune::Metrics>>& ranks) {
 double python_step_s(const std::string& model, std::int64_t batch, int steps) {
   const auto script = std::string(TROUPE_BENCH_FOLDER) + "/ddp_peer.py";
   const Fd out(::memfd_create("ddp_peer", MFD_CLOEXEC));
-  const auto started = internal::spawn(
-      {.executable = "/usr/bin/python3",
-       .arguments = {"python3", script, model, std::to_string(batch), std::to_string(steps)},
-       .environment = {{"OMP_NUM_THREADS", "1"},
-                       {"OPENBLAS_NUM_THREADS", "1"},
-                       {"MALLOC_MMAP_THRESHOLD_", "1073741824"},
-                       {"MALLOC_TRIM_THRESHOLD_", "4294967296"}},
-       .descriptors = {{out.value(), STDOUT_FILENO}}});
+  const auto started =
+      internal::spawn({.executable = "/usr/bin/python3",
+                       .arguments = {"/usr/bin/python3", script,  // it starts itself again
+                                     model, std::to_string(batch), std::to_string(steps)},
+                       .environment = {{"OMP_NUM_THREADS", "1"},
+                                       {"OPENBLAS_NUM_THREADS", "1"},
+                                       {"MALLOC_MMAP_THRESHOLD_", "1073741824"},
+                                       {"MALLOC_TRIM_THRESHOLD_", "4294967296"}},
+                       .descriptors = {{out.value(), STDOUT_FILENO}}});
   if (!started) return 0;
   const internal::Process python(*started);
   if (!python.wait(std::chrono::minutes(5))) python.signal(SIGKILL);
