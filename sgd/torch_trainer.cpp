@@ -31,6 +31,9 @@ Result<void> check(const TorchTrainerOptions& o) {
   if (!(o.num_cpus_per_worker > 0))
     return wrong("num_cpus_per_worker is " + std::to_string(o.num_cpus_per_worker) +
                  "; a rank needs some");
+  if (o.use_gpu && !(o.num_gpus_per_worker > 0))
+    return wrong("num_gpus_per_worker is " + std::to_string(o.num_gpus_per_worker) +
+                 "; leave use_gpu away to train on CPUs");
   if (o.min_workers < 0 || o.min_workers > o.num_workers)
     return wrong("min_workers is " + std::to_string(o.min_workers) +
                  "; it must lie between 0 and " + "num_workers, " + std::to_string(o.num_workers));
@@ -65,7 +68,7 @@ internal::TrainerPlan plan_of(const TorchTrainerOptions& o, const internal::Oper
       .entry = type.entry,
       .make = type.make,
       .cpus_per_rank = o.num_cpus_per_worker,
-      .gpus_per_rank = o.use_gpu ? 1 : 0,
+      .gpus_per_rank = o.use_gpu ? o.num_gpus_per_worker : 0,
       .snapshots = o.snapshots,
   };
   return plan;
@@ -110,6 +113,7 @@ std::string encode_options(const TorchTrainerOptions& o) {
   return tune::Config{{"num_workers", o.num_workers},
                       {"num_cpus_per_worker", o.num_cpus_per_worker},
                       {"use_gpu", o.use_gpu},
+                      {"num_gpus_per_worker", o.num_gpus_per_worker},
                       {"use_fp16", o.use_fp16},
                       {"global_batch_size", o.global_batch_size},
                       {"scheduler_step_freq", static_cast<int>(o.scheduler_step_freq)},
@@ -126,6 +130,7 @@ TorchTrainerOptions decode_options(const std::string& text) {
   return {.num_workers = read.get<int>("num_workers"),
           .num_cpus_per_worker = read.get<double>("num_cpus_per_worker"),
           .use_gpu = read.get<bool>("use_gpu"),
+          .num_gpus_per_worker = read.get<double>("num_gpus_per_worker"),
           .use_fp16 = read.get<bool>("use_fp16"),
           .global_batch_size = read.get<std::int64_t>("global_batch_size"),
           .scheduler_step_freq = static_cast<SchedulerStep>(read.get<int>("scheduler_step_freq")),
@@ -139,7 +144,7 @@ TorchTrainerOptions decode_options(const std::string& text) {
 
 Resources resources_of(const TorchTrainerOptions& o) {
   Resources all{.cpus = o.num_workers * o.num_cpus_per_worker};
-  if (o.use_gpu) all.gpus = o.num_workers;
+  if (o.use_gpu) all.gpus = o.num_workers * o.num_gpus_per_worker;
   return all;
 }
 

@@ -21,7 +21,8 @@ namespace troupe::sgd {
 struct TorchTrainerOptions {
   int num_workers = 1;  ///< ranks
   double num_cpus_per_worker = 1;
-  bool use_gpu = false;   ///< one GPU a rank
+  bool use_gpu = false;
+  double num_gpus_per_worker = 1;  ///< with use_gpu; 0.5: two ranks share one
   bool use_fp16 = false;  ///< half precision: AmpOptions' O1 (float16 on GPUs, bfloat16 on CPUs)
   tune::Config config = {};
   /// Samples of a step of all ranks together; 0: num_workers times config's "batch_size". It stays

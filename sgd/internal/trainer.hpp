@@ -23,7 +23,7 @@ struct TrainerPlan {
   std::string entry = {};  ///< of a process of ranks
   MakeOperator make = nullptr;
   double cpus_per_rank = 1;
-  int gpus_per_rank = 0;
+  double gpus_per_rank = 0;
   bool snapshots = true;
   std::filesystem::path directory = {};  ///< for the processes' logs; made when first needed
   std::function<void(const std::string&)> say = {};  ///< sentences for people; any thread
