@@ -4,6 +4,7 @@
 #include "libactor/clock.hpp"
 #include "sgd/internal/limits.hpp"
 #include "sgd/internal/reduce.hpp"
+#include "sgd/internal/words.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -47,20 +48,6 @@ bool same(const Note& a, const Note& b) {
 }
 
 // --- sentences ------------------------------------------------------------------------------
-
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (std::size_t i = 0; i < words.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == words.size() ? " and " : ", ") + words[i];
-  return text;
-}
-
-/// "rank 1", "ranks 0, 2 and 3".
-std::string name_ranks(const std::vector<int>& ranks) {
-  std::vector<std::string> words;
-  for (const int rank : ranks) words.push_back(std::to_string(rank));
-  return (ranks.size() == 1 ? "rank " : "ranks ") + join(words);
-}
 
 /// "a sum of 12 float32".
 std::string describe_collective(const Note& note, int world_size) {
@@ -248,7 +235,7 @@ std::optional<Error> Exchange::Impl::disagreement(const Collective& collective) 
     for (const auto& [note, ranks] : groups)
       words.push_back(describe_collective(note, place.world_size) + " for " + name_ranks(ranks));
     return make_error(Errc::bad_request, "ranks do not do the same: " + number(first) + " is " +
-                                             join(words) +
+                                             enumerate(words) +
                                              "; every rank must call the same collectives in the "
                                              "same order");
   }
@@ -284,7 +271,8 @@ Error Exchange::Impl::timeout(const Collective& collective, std::chrono::millise
   }
   return make_error(Errc::timed_out, "rank " + std::to_string(place.rank) + " has waited " +
                                          std::to_string(limit.count()) + " ms in " +
-                                         where(*collective.pieces[self]) + " for " + join(words));
+                                         where(*collective.pieces[self]) + " for " +
+                                         enumerate(words));
 }
 
 /// Takes this rank's slice, if it can be taken and nobody has. The lock is open meanwhile.

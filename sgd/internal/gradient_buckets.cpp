@@ -4,6 +4,7 @@
 #include "sgd/internal/bucket_plan.hpp"
 #include "sgd/internal/refuse.hpp"
 #include "sgd/internal/same_model.hpp"
+#include "sgd/internal/words.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -309,23 +310,18 @@ void GradientBuckets::Impl::add_hooks() {
 /// A pass has put its gradient into the parameter's `.grad`.
 void GradientBuckets::Impl::arrive(Parameter& parameter, bool has_gradient) {
   const std::lock_guard lock(mutex);
-  const std::string what = here + "parameter '" + parameter.name + "' ";
   if (torch::GradMode::is_enabled())
-    refuse(what +
-           "is reached by backward(create_graph = true), whose gradients can't be averaged; "
-           "take torch::autograd::grad for derivatives of gradients");
+    refuse(here + "parameter '" + parameter.name +
+           "' is reached by backward(create_graph = true), whose gradients can't be averaged; take "
+           "torch::autograd::grad for derivatives of gradients");
   if (has_gradient && parameter.tensor.grad().layout() != torch::kStrided)
-    refuse(what +
-           "has a sparse gradient, which can't be averaged; make its embedding with sparse = "
+    refuse(here + "parameter '" + parameter.name +
+           "' has a sparse gradient, which can't be averaged; make its embedding with sparse = "
            "false");
   const auto current = pass_of_engine();
   parameter.reached = true;
   parameter.used = parameter.used || has_gradient;
   if (!current->sync) return;
-  if (parameter.arrived)
-    refuse(what +
-           "got a gradient twice in one backward pass, the second after the first was given "
-           "to the exchange");
   parameter.arrived = true;
   take_gradient(parameter);
   order.push_back(static_cast<std::size_t>(&parameter - parameters.data()));

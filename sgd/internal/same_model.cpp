@@ -1,6 +1,7 @@
 #include "sgd/internal/same_model.hpp"
 
 #include "sgd/internal/refuse.hpp"
+#include "sgd/internal/words.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -155,13 +156,6 @@ std::vector<NamedTensor> parameters_of(const torch::nn::Module& model) {
     if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
       parameters.push_back({entry.key(), entry.value()});
   return parameters;
-}
-
-std::string name_ranks(std::span<const int> ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
-  return text;
 }
 
 }  // namespace troupe::sgd::internal

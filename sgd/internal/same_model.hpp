@@ -35,7 +35,4 @@ struct NamedTensor {
 };
 std::vector<NamedTensor> parameters_of(const torch::nn::Module& model);
 
-/// For sentences: "rank 1", "ranks 0 and 2".
-std::string name_ranks(std::span<const int> ranks);
-
 }  // namespace troupe::sgd::internal
