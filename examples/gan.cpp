@@ -51,8 +51,6 @@ class GanOperator final : public sgd::TrainingOperator {
   }
 
   tune::Metrics train_epoch() override {
-    double generator_sum = 0, discriminator_sum = 0;
-    std::int64_t count = 0;
     for (const auto& batch : train_batches()) {
       const auto& real = batch.features[0];
       const auto ones = torch::ones({real.size(0), 1}), zeros = torch::zeros({real.size(0), 1});
@@ -68,13 +66,11 @@ class GanOperator final : public sgd::TrainingOperator {
       step(optimizer(0));
       optimizer(1).zero_grad();  // the generator's pass went through the discriminator
 
-      generator_sum += fooled.item<double>();
-      discriminator_sum += told.item<double>();
-      ++count;
+      add_metrics({{"generator_loss", fooled.item<double>()},
+                   {"discriminator_loss", told.item<double>()},
+                   {"num_samples", real.size(0)}});
     }
-    return {{"generator_loss", generator_sum / double(count)},
-            {"discriminator_loss", discriminator_sum / double(count)},
-            {"num_samples", count}};
+    return {};
   }
 
   double distance() {

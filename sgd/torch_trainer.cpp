@@ -5,7 +5,6 @@
 #include "libactor/log.hpp"
 #include "sgd/internal/progress_line.hpp"
 #include "sgd/internal/snapshots.hpp"
-#include "sgd/internal/thread_mail.hpp"
 #include "sgd/internal/trainer.hpp"
 #include "tune/naming.hpp"
 
@@ -39,7 +38,8 @@ Result<void> check(const TorchTrainerOptions& o) {
                  "; it must lie between 0 and " + "num_workers, " + std::to_string(o.num_workers));
   if (o.ranks_per_process < 0)
     return wrong("ranks_per_process is negative; 0 puts all ranks of a machine into one process");
-  if (o.global_batch_size < 0) return wrong("global_batch_size is negative");
+  if (o.global_batch_size < 0)
+    return wrong("global_batch_size is negative; 0 follows from the operator's batch_size");
   if (o.global_batch_size > 0 && o.global_batch_size < o.num_workers)
     return wrong("global_batch_size is " + std::to_string(o.global_batch_size) +
                  ", less than one " + "sample for each of " + std::to_string(o.num_workers) +
@@ -88,18 +88,16 @@ struct LocalOperator {
   LocalOperator(const TorchTrainerOptions& options, const internal::OperatorType& type)
       : op(type.make()) {
     internal::RankEnvironment environment{.config = options.config,
+                                          .use_fp16 = options.use_fp16,
                                           .seed = options.seed,
                                           .global_batch = options.global_batch_size,
                                           .shard_data = options.add_dist_sampler,
                                           .scheduler_step = options.scheduler_step_freq,
-                                          .collectives = &collectives,
                                           .generator = &generator};
     const auto in_use = generator.use();
     driver.emplace(*op, std::move(environment));
   }
 
-  internal::LocalGroup group{1, 0, internal::comm_threads()};
-  internal::Collectives collectives{group.exchange(0), std::chrono::minutes(1)};
   internal::RankGenerator generator{0, torch::kCPU};
   std::unique_ptr<TrainingOperator> op;
   std::optional<internal::OperatorDriver> driver;
@@ -118,10 +116,8 @@ std::string encode_options(const TorchTrainerOptions& o) {
                       {"global_batch_size", o.global_batch_size},
                       {"scheduler_step_freq", static_cast<int>(o.scheduler_step_freq)},
                       {"add_dist_sampler", o.add_dist_sampler},
-                      {"min_workers", o.min_workers},
-                      {"elastic", o.elastic},
-                      {"timeout_ms", o.timeout.count()},
-                      {"verbose", o.verbose}}
+                      {"ranks_per_process", o.ranks_per_process},
+                      {"timeout_ms", o.timeout.count()}}
       .to_json();
 }
 
@@ -135,11 +131,9 @@ TorchTrainerOptions decode_options(const std::string& text) {
           .global_batch_size = read.get<std::int64_t>("global_batch_size"),
           .scheduler_step_freq = static_cast<SchedulerStep>(read.get<int>("scheduler_step_freq")),
           .add_dist_sampler = read.get<bool>("add_dist_sampler"),
-          .min_workers = read.get<int>("min_workers"),
-          .elastic = read.get<bool>("elastic"),
+          .ranks_per_process = read.get<int>("ranks_per_process"),
           .timeout = std::chrono::milliseconds(read.get<std::int64_t>("timeout_ms")),
-          .snapshots = false,  // the trial's checkpoints take their place
-          .verbose = read.get<int>("verbose")};
+          .snapshots = false};  // the trial's checkpoints take their place
 }
 
 Resources resources_of(const TorchTrainerOptions& o) {
@@ -200,7 +194,8 @@ TorchTrainerBase::TorchTrainerBase(Cluster& cluster, TorchTrainerOptions options
   auto plan = plan_of(o, impl_->type);
   plan.directory = *folder / (impl_->type.name + "_" + tune::date_for_name(SystemClock().wall()));
   impl_->progress = std::make_shared<internal::ProgressLine>(o.verbose > 0);
-  plan.say = [progress = impl_->progress](const std::string& line) { progress->say(line); };
+  plan.output = [progress = impl_->progress](const std::string& line) { progress->say(line); };
+  if (o.verbose > 0) plan.say = plan.output;
   plan.on_status = [progress = impl_->progress](const auto& ranks) { progress->show(ranks); };
   impl_->trainer = std::make_unique<internal::Trainer>(cluster, std::move(plan));
 }
@@ -208,15 +203,19 @@ TorchTrainerBase::TorchTrainerBase(Cluster& cluster, TorchTrainerOptions options
 TorchTrainerBase::TorchTrainerBase(Worker& worker, TorchTrainerOptions options,
                                    internal::OperatorType type)
     : impl_(std::make_unique<Impl>(Impl{std::move(options), std::move(type)})) {
-  if (auto ok = check(impl_->options); !ok) {
+  auto ok = check(impl_->options);
+  if (ok && impl_->options.ranks_per_process > 0)
+    ok = wrong(
+        "under Tune all ranks of a trial are threads of its process; leave "
+        "ranks_per_process away");
+  if (!ok) {
     impl_->error = ok.error();
     return;
   }
-  impl_->options.ranks_per_process = 0;
   auto plan = plan_of(impl_->options, impl_->type);
-  plan.say = [&worker](const std::string& line) { worker.context().log(line); };
-  plan.on_status = [&worker](const auto& ranks) {
-    if (!ranks.empty()) worker.context().progress(ranks[0].batch, ranks[0].batch_count, "batch");
+  plan.say = [context = worker.context()](const std::string& line) { context.log(line); };
+  plan.on_status = [context = worker.context()](const auto& ranks) {
+    if (!ranks.empty()) context.progress(ranks[0].batch, ranks[0].batch_count, "batch");
   };
   impl_->trainer = std::make_unique<internal::Trainer>(worker, std::move(plan));
 }
@@ -275,7 +274,10 @@ Result<void> TorchTrainerBase::state_dict(CheckpointWriter& out) {
   if (!parts) return parts.error();
   for (const auto& part : *parts)
     for (const auto& entry : part.entries()) {
-      if (entry.name == internal::kProcessesBlob) continue;
+      // Which call it was the end of is this trainer's own business.
+      if (entry.name == internal::kProcessesBlob || entry.name == internal::kCallBlob ||
+          entry.name.ends_with(std::string("/") + std::string(internal::kResultBlob)))
+        continue;
       if (auto copied = out.copy(part, entry.name); !copied) return copied;
     }
   out.integer(internal::kProcessesBlob, 1);

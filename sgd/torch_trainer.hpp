@@ -102,8 +102,8 @@ OperatorType operator_type() {
 std::string encode_options(const TorchTrainerOptions& options);
 TorchTrainerOptions decode_options(const std::string& text);
 Resources resources_of(const TorchTrainerOptions& options);
-/// Train and validation metrics of one step under Tune: names that both have get "train_" and
-/// "val_".
+/// Train and validation metrics of one step under Tune: all names but `epoch` get "train_" or
+/// "val_" before them, unless they have it.
 tune::Metrics join(const tune::Metrics& train, const tune::Metrics& validation);
 
 }  // namespace internal
@@ -123,7 +123,7 @@ class TorchTrainerBase {
   /// One epoch, or `num_steps`. Metrics of all ranks merged: train_loss, last_train_loss,
   /// num_samples, batch_count, epoch, and those of the operator's own.
   Result<tune::Metrics> train(const TrainOptions& options = {});
-  /// val_loss, val_accuracy and so on. not_found without validation data.
+  /// val_loss, val_accuracy and so on. bad_request without validation data.
   Result<tune::Metrics> validate(const ValidateOptions& options = {});
   /// One step of every registered LR scheduler, with a metric for those that look at one.
   Result<void> update_scheduler(double metric = 0);
@@ -131,7 +131,9 @@ class TorchTrainerBase {
   /// A checkpoint's folder, written whole or not at all; replaces one that is there.
   Result<void> save(const std::filesystem::path& folder);
   Result<void> load(const std::filesystem::path& folder);
-  /// The same into and out of a checkpoint of yours, under "trainer/…" and "rank/…".
+  /// The same into a checkpoint of yours, which must have nothing else under these names: module/,
+  /// gradients/, optimizer/, scheduler/, scaler/, data/, progress/, trainer/ and rank/; and out of
+  /// its file.
   Result<void> state_dict(CheckpointWriter& out);
   Result<void> load_state_dict(const CheckpointReader& in);
 

@@ -183,6 +183,8 @@ const tune::Config& TrainingOperator::config() const {
 
 const Context& TrainingOperator::context() const {
   impl_->check_attached("context()");
+  if (impl_->env.context == nullptr)
+    internal::refuse("context(): this operator is no rank's (TorchTrainer::get_local_operator)");
   return *impl_->env.context;
 }
 

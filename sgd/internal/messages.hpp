@@ -83,7 +83,7 @@ struct CallFailed {
 /// What a rank is doing; told when asked, from a thread that user code can't hold up.
 struct RankStatus {
   int rank = 0;
-  std::string doing = {};  ///< "forward"; "waiting": see below; "idle"
+  std::string doing = {};  ///< "setup", "forward", …; "idle": it has ended its call
   std::int64_t batch = 0;
   std::int64_t batch_count = 0;            ///< of the pass, when it is known
   std::string collective = {};             ///< that it waits in; empty: it doesn't

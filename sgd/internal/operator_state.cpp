@@ -164,15 +164,20 @@ void OperatorDriver::save_own(CheckpointWriter& out) {
 
 void OperatorDriver::load_own(const CheckpointReader& in) {
   auto& own = *op_.impl_;
+  if (own.env.generator != nullptr && in.has("generator"))
+    own.env.generator->set_state(load_tensor(in, "generator"));
+  own.meters.load(in, "meters");
+  load_like(in);
+}
+
+void OperatorDriver::load_like(const CheckpointReader& in) {
+  auto& own = *op_.impl_;
   for (const auto& [name, module] : own.modules)
     for (const auto& buffer : module->named_buffers()) {
       const std::string blob = "buffers/" + name + "/" + buffer.key();
       torch::Tensor tensor = buffer.value();
       if (in.has(blob)) load(in, blob, tensor);
     }
-  if (own.env.generator != nullptr && in.has("generator"))
-    own.env.generator->set_state(load_tensor(in, "generator"));
-  own.meters.load(in, "meters");
   op_.load_state_dict(in.below("user/"));
 }
 

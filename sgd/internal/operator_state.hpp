@@ -67,6 +67,8 @@ class OperatorDriver {
   /// state_dict. `out` and `in` are that rank's part of the file.
   void save_own(CheckpointWriter& out);
   void load_own(const CheckpointReader& in);
+  /// The same for a rank that has no part of its own: buffers and the user's state of another's.
+  void load_like(const CheckpointReader& other);
 
   /// Whether the pass under way can go on from a snapshot: it is one of the default `train_epoch`.
   bool can_stop_between_steps() const;

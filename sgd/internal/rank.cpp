@@ -136,22 +136,21 @@ void Rank::set_up() {
   last_snapshot_ = SystemClock().now();
 }
 
-/// The shared part from the first state; its own from whichever has it, and rank 0's for a rank
-/// that there was none of.
+/// The shared part from the first state, its own from whichever has it.
 void Rank::restore() {
   const auto shared = unwrap(open_state(spec_.plan.restore.front()));
   driver_->load_shared(shared);
-  for (const auto& part : {rank_part(spec_.rank), rank_part(0)})
-    for (const auto& path : spec_.plan.restore) {
-      const auto own = unwrap(open_state(path)).below(part);
-      if (own.entries().empty()) continue;
-      driver_->load_own(own);
-      if (shared.has(kCallBlob) && own.has(kResultBlob)) {
-        call_done_ = static_cast<std::uint64_t>(shared.integer(kCallBlob));
-        result_done_ = own.text(kResultBlob);
-      }
-      return;
+  for (const auto& path : spec_.plan.restore) {
+    const auto own = unwrap(open_state(path)).below(rank_part(spec_.rank));
+    if (own.entries().empty()) continue;
+    driver_->load_own(own);
+    if (shared.has(kCallBlob) && own.has(kResultBlob)) {
+      call_done_ = static_cast<std::uint64_t>(shared.integer(kCallBlob));
+      result_done_ = own.text(kResultBlob);
     }
+    return;
+  }
+  driver_->load_like(shared.below(rank_part(0)));
 }
 
 void Rank::carry_out(const CallSpec& call) {

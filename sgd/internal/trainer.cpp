@@ -147,7 +147,10 @@ class TrainerActor {
  private:
   void on_child(const ChildEvent& event) {
     const auto at = children_.find(event.child);
-    if (event.kind == ChildEvent::Kind::output) return plan_->say(event.text);
+    if (event.kind == ChildEvent::Kind::output) {
+      if (plan_->output) plan_->output(event.text);
+      return;
+    }
     if (at == children_.end()) return;
     const int process = at->second;
     switch (event.kind) {
@@ -162,7 +165,7 @@ class TrainerActor {
         hosts_.erase(process);
         core_->on_ended(process,
                         event.kind == ChildEvent::Kind::failed ? event.text : "its process ended",
-                        event.user, clock_.now());
+                        clock_.now());
         break;
       default: return;
     }
@@ -182,7 +185,7 @@ class TrainerActor {
     while (shared_->memory.size() <= static_cast<std::size_t>(start.process)) {
       auto memory = SnapshotMemory::make();
       if (!memory) {
-        plan_->say("no snapshots can be kept: " + describe(memory.error()));
+        say("no snapshots can be kept: " + describe(memory.error()));
         break;
       }
       shared_->memory.push_back(std::move(*memory));
@@ -266,7 +269,11 @@ class TrainerActor {
       call.mapped().set_value(std::move(finish.metrics));
   }
 
-  void carry_out(const Tell& tell) { plan_->say(tell.sentence); }
+  void carry_out(const Tell& tell) { say(tell.sentence); }
+
+  void say(const std::string& sentence) const {
+    if (plan_->say) plan_->say(sentence);
+  }
 
   void tell_status() {
     if (!plan_->on_status || !core_->running()) return;

@@ -26,7 +26,8 @@ struct TrainerPlan {
   double gpus_per_rank = 0;
   bool snapshots = true;
   std::filesystem::path directory = {};  ///< for the processes' logs; made when first needed
-  std::function<void(const std::string&)> say = {};  ///< sentences for people; any thread
+  std::function<void(const std::string&)> output = {};  ///< what ranks print; any thread
+  std::function<void(const std::string&)> say = {};     ///< sentences for people; any thread
   std::function<void(const std::vector<RankStatus>&)> on_status = {};  ///< four times a second
 };
 

@@ -195,8 +195,7 @@ void WorkerGroup::on_failed(const CallFailed& failed, Clock::Time now) {
   finish(make_error(code, cause));
 }
 
-void WorkerGroup::on_ended(int process, const std::string& cause, bool user, Clock::Time now) {
-  (void)user;  // what has no text of its own may be anything: it is tried again
+void WorkerGroup::on_ended(int process, const std::string& cause, Clock::Time now) {
   if (processes_.at(static_cast<std::size_t>(process)).at == Process::At::ended) return;
   lost(name_of(process) + ": " + cause, now);
 }
@@ -256,7 +255,7 @@ void WorkerGroup::on_tick(Clock::Time now) {
                                                   seconds(limits::kSetUp.count())));
   }
   if (!call_) return;
-  look_for_slow(now);
+  look_for_slow();
   look_for_deadlock(now);
 }
 
@@ -288,8 +287,7 @@ void WorkerGroup::look_for_deadlock(Clock::Time now) {
                                          "; every rank must go the same way"));
 }
 
-void WorkerGroup::look_for_slow(Clock::Time now) {
-  (void)now;
+void WorkerGroup::look_for_slow() {
   const auto find = [&](int number) -> const RankStatus* {
     for (const auto& p : processes_)
       for (const auto& rank : p.ranks)

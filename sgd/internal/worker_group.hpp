@@ -66,8 +66,8 @@ class WorkerGroup {
   void on_formed(const Formed& formed, Clock::Time now);
   void on_done(const CallDone& done);
   void on_failed(const CallFailed& failed, Clock::Time now);
-  /// It has ended, whatever the reason. user: its own fault.
-  void on_ended(int process, const std::string& cause, bool user, Clock::Time now);
+  /// It has ended, whatever the reason.
+  void on_ended(int process, const std::string& cause, Clock::Time now);
   /// It can't start now, and waits: `why`.
   void on_waiting(int process, const std::string& why);
   /// It never can.
@@ -106,7 +106,7 @@ class WorkerGroup {
   void finish(Error error, std::vector<std::string> metrics = {});
   void end_all();
   void look_for_deadlock(Clock::Time now);
-  void look_for_slow(Clock::Time now);
+  void look_for_slow();
   void tell(std::string sentence);
   bool all(Process::At at) const;
 

@@ -76,7 +76,7 @@ struct Scene {
   }
   void ended(int process, const std::string& cause) {
     alive.erase(process);
-    core.on_ended(process, cause, false, now);
+    core.on_ended(process, cause, now);
     carry_out();
   }
   void tick(Clock::Time::duration later) {
