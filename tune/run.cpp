@@ -106,7 +106,8 @@ std::string choose_name(const RunOptions& options, const fs::path& local_dir,
   if (!options.name.empty()) return options.name;
   const auto name = trainable + "_" + date;
   auto free = name;
-  for (int again = 2; fs::exists(local_dir / free); ++again)
+  std::error_code error;  // told when the folder is made
+  for (int again = 2; fs::exists(local_dir / free, error); ++again)
     free = name + "_" + std::to_string(again);
   return free;
 }
@@ -123,7 +124,7 @@ bool holds_trials(const fs::path& folder) {
 Result<fs::path> make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (!error && fs::is_directory(folder)) return folder;
+  if (!error && fs::is_directory(folder, error)) return folder;
   if (!error) error = std::make_error_code(std::errc::not_a_directory);
   return make_error(Errc::io, "the results can't be written to " + folder.string() + ": " +
                                   error.message() +
@@ -164,9 +165,11 @@ Result<void> check_same(const RunBegun& before, const RunBegun& now, const fs::p
 /// Trials whose result.json lacks rows that the journal has.
 Result<std::set<std::uint64_t>> incomplete_trials(const Experiment& core, const fs::path& folder) {
   std::set<std::uint64_t> found;
+  std::error_code error;  // told when its files are read
   for (std::uint64_t trial = 0; trial < core.trial_count(); ++trial) {
     const auto place = folder / core.directory(trial);
-    if (core.iteration(trial) == 0 || !fs::exists(place)) continue;
+    if (core.iteration(trial) == 0 || fs::status(place, error).type() == fs::file_type::not_found)
+      continue;
     const auto last = read_last_result(place);
     if (!last) return last.error();
     const auto* written = *last ? (*last)->row.find(kTrainingIteration) : nullptr;
@@ -271,7 +274,8 @@ Result<void> make_deciders(ExperimentPlan& plan, const RunOptions& options, std:
 /// Opens the journal; what an earlier run left there goes into the parts that decide.
 Result<void> take_up(ExperimentPlan& plan, const RunOptions& options, RunBegun begun) {
   const auto& folder = plan.info.directory;
-  const auto there = fs::symlink_status(plan.journal_path).type();  // not a file: told at opening
+  std::error_code error;
+  const auto there = fs::symlink_status(plan.journal_path, error).type();  // else told at opening
   if (there == fs::file_type::regular && options.resume == Resume::no)
     return make_error(Errc::refused,
                       folder.string() +
