@@ -16,20 +16,20 @@ class MnistTrainable final : public troupe::tune::Trainable {
  public:
   void setup(const troupe::tune::Config& config) override {
     troupe::sgd::seed_everything(context());
+    data_ = &troupe::preloaded<&load>();  // when it is not there, no trial need begin
     net_ = Net();
     sgd_.emplace(net_->parameters(), torch::optim::SGDOptions(config.get<double>("lr"))
                                          .momentum(config.get<double>("momentum")));
   }
 
   troupe::tune::Metrics step() override {
-    const auto& data = troupe::preloaded<&load>();
     const auto epoch =
-        data.train.epoch(context().iteration(),
-                         {.batch_size = 64, .sample_count = 15'000, .seed = context().seed()});
+        data_->train.epoch(context().iteration(),
+                           {.batch_size = 64, .sample_count = 15'000, .seed = context().seed()});
     const double loss = train(net_, *sgd_, epoch, [&](std::int64_t done) {
       context().progress(done, epoch.size(), "batch");
     });
-    return {{"mean_loss", loss}, {"mean_accuracy", accuracy(net_, data.test)}};
+    return {{"mean_loss", loss}, {"mean_accuracy", accuracy(net_, data_->test)}};
   }
 
   void save_checkpoint(troupe::tune::CheckpointWriter& out) override {
@@ -43,6 +43,7 @@ class MnistTrainable final : public troupe::tune::Trainable {
   }
 
  private:
+  const troupe::sgd::Data* data_ = nullptr;
   Net net_{nullptr};
   std::optional<torch::optim::SGD> sgd_;
 };

@@ -28,10 +28,10 @@ Result<std::vector<std::string>> folders_in(const std::filesystem::path& path) {
   auto folder = open_folder(path);
   if (!folder) return folder.error();
   std::vector<std::string> names;
-  std::error_code error;
+  std::error_code error, gone;
   for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error))
-    if (at->symlink_status().type() == std::filesystem::file_type::directory)
+    if (at->symlink_status(gone).type() == std::filesystem::file_type::directory)
       names.push_back(at->path().filename().string());
   if (error) return make_error(Errc::io, "list " + path.string() + ": " + error.message());
   std::sort(names.begin(), names.end());

@@ -197,7 +197,8 @@ Batch Epoch::batch(std::int64_t index) const {
 }
 
 Result<Data> read_mnist(const std::filesystem::path& folder) {
-  if (!std::filesystem::exists(folder / "train-images-idx3-ubyte.gz"))
+  std::error_code error;
+  if (!std::filesystem::exists(folder / "train-images-idx3-ubyte.gz", error))
     return make_error(Errc::not_found,
                       "Fashion-MNIST is not at " + folder.string() +
                           ": install Debian's dataset-fashion-mnist or name its folder by "

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 using namespace troupe;
@@ -55,19 +56,21 @@ std::string shape_text(const CheckpointEntry& entry) {
 }
 
 bool has_checkpoint(const fs::path& folder) {
-  return fs::symlink_status(folder / format::kCheckpointFile).type() != fs::file_type::not_found;
+  std::error_code error;
+  return fs::symlink_status(folder / format::kCheckpointFile, error).type() !=
+         fs::file_type::not_found;
 }
 
 /// The checkpoint folders that a path on the command line means, sorted.
 std::vector<fs::path> folders_of(const fs::path& path) {
-  std::error_code error;
+  std::error_code error, gone;
   if (path.filename() == format::kCheckpointFile && !fs::is_directory(path, error))
     return {path.has_parent_path() ? path.parent_path() : fs::path(".")};
   std::vector<fs::path> folders;
   if (!fs::is_directory(path, error)) return folders;
   if (has_checkpoint(path)) return {path};
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
-    if (at->is_directory() && !at->is_symlink() && has_checkpoint(at->path()))
+    if (at->symlink_status(gone).type() == fs::file_type::directory && has_checkpoint(at->path()))
       folders.push_back(at->path());
   std::sort(folders.begin(), folders.end());
   return folders;

@@ -35,7 +35,8 @@ Result<void> read_trial_files(TrialSnapshot& trial, const fs::path& folder) {
   auto last = internal::read_last_result(folder);
   if (!last) return last.error();
   if (*last) trial.last_result = std::move((*last)->row);
-  if (fs::exists(folder / "error.txt")) trial.error_file = trial.directory + "/error.txt";
+  std::error_code error;
+  if (fs::exists(folder / "error.txt", error)) trial.error_file = trial.directory + "/error.txt";
 
   const auto params =
       read_bounded(folder / "params.json", std::numeric_limits<std::int64_t>::max());
@@ -65,9 +66,11 @@ Result<TrialSnapshot> trial_of_folder(const fs::path& folder) {
 Result<std::vector<TrialSnapshot>> trials_of_folders(const fs::path& experiment) {
   std::vector<TrialSnapshot> trials;
   std::error_code failed;
-  for (const auto& entry : fs::directory_iterator(experiment, failed)) {
-    if (!fs::exists(entry.path() / "params.json", failed)) continue;
-    auto trial = trial_of_folder(entry.path());
+  for (fs::directory_iterator at(experiment, failed), end; !failed && at != end;
+       at.increment(failed)) {
+    std::error_code none;
+    if (!fs::exists(at->path() / "params.json", none)) continue;
+    auto trial = trial_of_folder(at->path());
     if (!trial) return trial.error();
     trials.push_back(std::move(*trial));
   }
@@ -99,7 +102,9 @@ Result<std::vector<TrialSnapshot>> trials_of_state(std::vector<internal::SavedTr
                         .state = one.state,
                         .failure_count = one.failure_count};
     const bool has_begun = one.iteration > 0 || one.state != TrialState::pending;
-    if (has_begun && !fs::exists(experiment / trial.directory)) missing.push_back(trial.directory);
+    std::error_code error;
+    if (has_begun && !fs::exists(experiment / trial.directory, error))
+      missing.push_back(trial.directory);
     if (!trial.directory.empty())
       if (auto read = read_trial_files(trial, experiment / trial.directory); !read)
         return read.error();
@@ -176,9 +181,10 @@ const TrialResult* best_row(const std::vector<TrialResult>& rows, const std::str
 std::map<std::int64_t, fs::path> kept_checkpoints(const fs::path& trial_folder) {
   std::map<std::int64_t, fs::path> kept;
   std::error_code failed;
-  for (const auto& entry : fs::directory_iterator(trial_folder, failed)) {
-    if (const auto iteration = iteration_of_name(entry.path().filename().string()))
-      kept.emplace(*iteration, entry.path());
+  for (fs::directory_iterator at(trial_folder, failed), end; !failed && at != end;
+       at.increment(failed)) {
+    if (const auto iteration = iteration_of_name(at->path().filename().string()))
+      kept.emplace(*iteration, at->path());
   }
   return kept;
 }

@@ -85,18 +85,6 @@ Result<void> check_options(Cluster& cluster, const TrainableSpec& trainable,
       trainable.resources.value_or(options.resources_per_trial.value_or(Resources{})));
 }
 
-/// The name that the user gave, or the trainable's with date and time: a second run within that
-/// second gets another.
-std::string choose_name(const RunOptions& options, const fs::path& local_dir,
-                        const std::string& trainable, const std::string& date) {
-  if (!options.name.empty()) return options.name;
-  const auto name = trainable + "_" + date;
-  auto free = name;
-  for (int again = 2; fs::exists(local_dir / free); ++again)
-    free = name + "_" + std::to_string(again);
-  return free;
-}
-
 /// Whether there are trials of a run here, with its journal or without.
 bool holds_trials(const fs::path& folder) {
   std::error_code error;
@@ -105,12 +93,21 @@ bool holds_trials(const fs::path& folder) {
   return false;
 }
 
-/// The experiment's folder, made if it is not there.
-Result<fs::path> make_folder(const fs::path& folder) {
+/// The experiment's folder, made if it is not there. `usual_name` is for a run that the user gave
+/// none: with a number behind it where another run has taken it already.
+Result<fs::path> make_folder(const fs::path& local_dir, const RunOptions& options,
+                             const std::string& usual_name) {
+  const bool named = !options.name.empty();
+  const auto wanted = local_dir / (named ? options.name : usual_name);
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (!error && fs::is_directory(folder)) return folder;
-  if (!error) error = std::make_error_code(std::errc::not_a_directory);
+  fs::create_directories(local_dir, error);
+  auto folder = wanted;
+  bool is_new = !error && fs::create_directory(folder, error);
+  for (int again = 2; !is_new && !error && !named; ++again) {
+    folder = wanted.string() + "_" + std::to_string(again);
+    is_new = fs::create_directory(folder, error);
+  }
+  if (!error) return folder;
   return make_error(Errc::io, "the results can't be written to " + folder.string() + ": " +
                                   error.message() +
                                   "; choose another folder by local_dir or TROUPE_RESULT_DIR");
@@ -150,9 +147,11 @@ Result<void> check_same(const RunBegun& before, const RunBegun& now, const fs::p
 /// Trials whose result.json lacks rows that the journal has.
 Result<std::set<std::uint64_t>> incomplete_trials(const Experiment& core, const fs::path& folder) {
   std::set<std::uint64_t> found;
+  std::error_code error;  // told when its files are read
   for (std::uint64_t trial = 0; trial < core.trial_count(); ++trial) {
     const auto place = folder / core.directory(trial);
-    if (core.iteration(trial) == 0 || !fs::exists(place)) continue;
+    if (core.iteration(trial) == 0 || fs::status(place, error).type() == fs::file_type::not_found)
+      continue;
     const auto last = read_last_result(place);
     if (!last) return last.error();
     const auto* written = *last ? (*last)->row.find(kTrainingIteration) : nullptr;
@@ -257,7 +256,8 @@ Result<void> make_deciders(ExperimentPlan& plan, const RunOptions& options, std:
 /// Opens the journal; what an earlier run left there goes into the parts that decide.
 Result<void> take_up(ExperimentPlan& plan, const RunOptions& options, RunBegun begun) {
   const auto& folder = plan.info.directory;
-  const auto there = fs::symlink_status(plan.journal_path).type();  // not a file: told at opening
+  std::error_code error;
+  const auto there = fs::symlink_status(plan.journal_path, error).type();  // else told at opening
   if (there == fs::file_type::regular && options.resume == Resume::no)
     return make_error(Errc::refused,
                       folder.string() +
@@ -321,7 +321,6 @@ Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const Traina
   const auto date = date_for_name(clock.wall());
   const auto local_dir = results_folder(options.local_dir);
   if (!local_dir) return local_dir.error();
-  const auto name = choose_name(options, *local_dir, trainable.name, date);
 
   auto plan = std::make_shared<ExperimentPlan>();
   plan->cluster = &cluster;
@@ -339,8 +338,9 @@ Result<std::shared_ptr<ExperimentPlan>> make_plan(Cluster& cluster, const Traina
   auto made = make_deciders(*plan, options, options.seed != 0 ? options.seed : random_seed());
   if (!made) return made.error();
 
-  auto folder = make_folder(*local_dir / name);
+  auto folder = make_folder(*local_dir, options, trainable.name + "_" + date);
   if (!folder) return folder.error();
+  const auto name = folder->filename().string();
   plan->info = {.name = name,
                 .directory = *folder,
                 .metric = options.metric,

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <memory>
 #include <sstream>
+#include <system_error>
 
 namespace troupe::internal {
 namespace fs = std::filesystem;
@@ -97,8 +98,9 @@ std::vector<std::string> openable_devices(const fs::path& root) {
   std::vector<std::string> uuids;
   std::error_code error;
   std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(root / "proc/driver/nvidia/gpus", error))
-    folders.push_back(entry.path());
+  for (fs::directory_iterator at(root / "proc/driver/nvidia/gpus", error), end; !error && at != end;
+       at.increment(error))
+    folders.push_back(at->path());
   std::sort(folders.begin(), folders.end());
   for (const auto& folder : folders) {
     const auto information = read_text_file(folder / "information");
@@ -109,11 +111,11 @@ std::vector<std::string> openable_devices(const fs::path& root) {
     uuids.push_back(uuid.starts_with("GPU-") && uuid.find('?') == std::string::npos ? uuid : "");
   }
   if (!folders.empty()) return uuids;
-  for (const auto& entry : fs::directory_iterator(root / "dev", error)) {
-    const std::string name = entry.path().filename().string();
+  for (fs::directory_iterator at(root / "dev", error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
     if (name.starts_with("nvidia") &&
-        parse_int(std::string_view(name).substr(6)).value_or(-1) >= 0 &&
-        can_be_opened(entry.path()))
+        parse_int(std::string_view(name).substr(6)).value_or(-1) >= 0 && can_be_opened(at->path()))
       uuids.push_back("");
   }
   return uuids;

@@ -203,6 +203,16 @@ TEST_CASE("faults: a second run in the same folder is refused with the first one
   CHECK(differences(target.run_folder()) == "");
 }
 
+TEST_CASE("faults: programs without a name that begin at once have folders of their own") {
+  Target target;
+  constexpr const char* kAtOnce =
+      R"(for i in 0 1 2 3 4 5 6 7 8 9; do "$@" & all="$all $!"; done
+         for one in $all; do wait $one || exit; done)";
+  CHECK(target.run({{"name", ""}, {"max_t", "1"}, {"verbose", "0"}}, kAtOnce) == 0);
+  CHECK(target.errors() == "");
+  CHECK(file_count(target.results()) == 10);
+}
+
 TEST_CASE("faults: twice in one program, and a program that never runs, end without a trace") {
   Target target;
   SUBCASE("twice") {

@@ -337,6 +337,19 @@ TEST_CASE("run: a local_dir that is a file is named, with the way out") {
   CHECK(has(text, "local_dir"));
 }
 
+TEST_CASE("run: a local_dir that can't be looked at is named, with or without a name for the run") {
+  const test::TempFolder folder;
+  std::filesystem::create_symlink("loop", folder / "loop");
+  auto cluster = cluster_of(1);
+  for (const std::string name : {"", "run"}) {
+    auto options = quiet(folder, name);
+    options.local_dir = folder / "loop";
+    const auto text = refusal(tune::run<&halve>(cluster, options));
+    CHECK(has(text, (folder / "loop").string()));
+    CHECK(has(text, "choose another folder by local_dir"));
+  }
+}
+
 TEST_CASE("run: a config key that is not there ends the run, with the nearest name") {
   const test::TempFolder folder;
   auto cluster = cluster_of(2);

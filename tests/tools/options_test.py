@@ -1,6 +1,7 @@
-"""The options that the examples share. Argument: an example."""
+"""The options that the examples share, and data that is not there. Argument: an example."""
 import subprocess
 import sys
+import tempfile
 
 REFUSED = (
     ("--num-samples", "99999999999999999999"), ("--num-samples", "-2"), ("--num-samples", "1.5"), ("--num-samples", "7x"),
@@ -22,3 +23,6 @@ code, _, err = run("extra")
 assert code == 2 and "extra" in err, (code, err)
 code, out, _ = run("--help")
 assert code == 0 and "[yes|automatic|errored_only|restart_errored]" in out, out
+with tempfile.TemporaryDirectory() as folder:
+    code, out, err = run("--data-dir", "/nowhere", "--local-dir", folder)
+    assert code == 1 and "error" in err and "Fashion-MNIST is not at /nowhere" in err and "ERROR" not in out, (code, out, err)

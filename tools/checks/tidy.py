@@ -76,6 +76,11 @@ RULES = (
          allowed_in=r"libactor/(clock|internal/(channel|process|socket|zygote\w*))\.|tools/|tests/"),
     Rule("random", r"\brandom_device\b|\bgetrandom\s*\(|\bgetentropy\s*\(|(?<![\w.>:])(?:std::)?s?rand\s*\(",
          "randomness comes from a seed, ids from libactor/id.hpp", allowed_in=r"libactor/id\."),
+    Rule("throwing-files", r"\b(fs|filesystem)::(exists|status|symlink_status|is_\w+|file_size|space|absolute|canonical|rename"
+         r"|remove|remove_all|create_director\w+)\s*\((?![^;{]*,\s*(error|failed|gone|none|ignored)\))"
+         r"|(->|\.)(is_directory|is_regular_file|is_symlink|symlink_status)\(\)|\s:\s*(\w+::)*directory_iterator\(",
+         "give it a std::error_code (in a loop: `increment` too): without, a folder that can't be read ends the program",
+         banned_in=r"(libactor|tune|sgd|nodes)/.*\.(cpp|hpp)$|(tools|examples)/\w+\.(cpp|hpp)$"),
     # --- processes ---
     Rule("shell", r"(?:^|[;{}(=!,&|?]|\breturn\b)\s*(?:std::|::)?(?:system|popen)\s*\(",
          "start a program by libactor/internal/process.hpp: no shell between"),

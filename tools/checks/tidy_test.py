@@ -59,6 +59,8 @@ BANNED = {
     "clock": [(CODE, "auto t = std::chrono::steady_clock::now();"), (CODE, "clock_gettime(CLOCK_MONOTONIC, &t);"),
               (CODE, "auto t = std::time(nullptr);")],
     "random": [(CODE, "std::random_device d;"), (CODE, "int i = rand();"), (CODE, "getrandom(&x, 8, 0);")],
+    "throwing-files": [(CODE, "if (fs::exists(a / b)) {}"), (CODE, "auto s = std::filesystem::status(p).type();"),
+                       (CODE, "if (at->is_directory()) {}"), (CODE, "for (const auto& e : fs::directory_iterator(p, error)) {}")],
     "shell": [(CODE, '  system("ls");'), (CODE, 'auto r = std::system("ls");'), (CODE, 'f(popen("ls", "r"));')],
     "wait-any": [(CODE, "waitpid(-1, &s, 0);"), (CODE, "waitid(P_ALL, 0, &i, WEXITED);"), (CODE, " wait(nullptr);")],
     "capnp-limit": [(CODE, "options.traversalLimitInWords = 1 << 30;"), (CODE, "options.nestingLimit = 1000;")],
