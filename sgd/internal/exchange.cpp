@@ -3,6 +3,7 @@
 #include "libactor/assert.hpp"
 #include "libactor/clock.hpp"
 #include "sgd/internal/limits.hpp"
+#include "sgd/internal/link.hpp"
 #include "sgd/internal/reduce.hpp"
 #include "sgd/internal/words.hpp"
 
@@ -23,13 +24,15 @@ constexpr std::uint64_t kLineBytes = 64;  // slices share no cache line
 
 /// What this rank knows of one collective.
 struct Collective {
-  explicit Collective(int world_size) : pieces(world_size), done(world_size) {}
+  Collective(int world_size, int rank_count) : pieces(world_size), done(rank_count) {}
 
   std::vector<std::optional<Note>> pieces;  // by rank; all there: they change no more
-  std::vector<bool> done;
+  std::vector<bool> done;                   // by rank in the group
   int piece_count = 0;
   int done_count = 0;
   bool claimed = false;  // somebody takes this rank's slice, or has
+  bool joining = false;  // all slices of the group are done: the leader has begun its link
+  bool joined = false;   // with what the other groups have brought
   bool over = false;     // waited for
 };
 
@@ -89,11 +92,28 @@ std::pair<std::uint64_t, std::uint64_t> slice(std::uint64_t count, std::uint64_t
 struct Exchange::Impl {
   using Lock = std::unique_lock<std::mutex>;
 
-  Impl(Place where, Mail& way) : place(where), mail(way) {
-    TROUPE_ASSERT(place.world_size >= 1 && place.rank >= 0 && place.rank < place.world_size,
-                  place.rank, place.world_size);
+  Impl(Place where, Mail& way, Link* others) : place(filled(where)), mail(way), link(others) {
+    TROUPE_ASSERT(place.first_rank >= 0 && in_group(place.rank) &&
+                      place.first_rank + place.rank_count <= place.world_size,
+                  place.rank, place.world_size, place.first_rank, place.rank_count);
+    TROUPE_ASSERT((link != nullptr) == (several_groups() && place.rank == place.first_rank),
+                  place.rank, place.first_rank);
     last_seen.resize(static_cast<std::size_t>(place.world_size));
     name_channel("the operator's own calls");
+  }
+
+  static Place filled(Place place) {
+    if (place.rank_count == 0) place.rank_count = place.world_size;
+    return place;
+  }
+  bool several_groups() const { return place.rank_count < place.world_size; }
+  bool in_group(int rank) const {
+    return rank >= place.first_rank && rank < place.first_rank + place.rank_count;
+  }
+  /// Others, of its group.
+  void send_to_others(const Note& note) {
+    for (int i = 0; i < place.rank_count; ++i)
+      if (place.first_rank + i != place.rank) mail.send(place.first_rank + i, note);
   }
 
   // Call these with the lock.
@@ -107,17 +127,22 @@ struct Exchange::Impl {
   std::optional<Error> disagreement(const Collective& collective) const;
   Error timeout(const Collective& collective, std::chrono::milliseconds limit) const;
   std::vector<int> missing_in(const Collective& collective) const;
+  bool is_over(const Collective& collective) const;
   bool work(Lock& lock, std::uint32_t channel, Collective& collective);
   bool work_anywhere(Lock& lock);
   void changed();
 
   // And these without.
+  void relay(const Note& note);
+  void join_groups(const Note& note);
+  Result<std::vector<std::byte*>> buffers_of(const Collective& collective) const;
   Result<void> take_slice(const Collective& collective);
   void notice(const Error& error);
   bool spin(std::uint64_t seen);
 
   const Place place;
   Mail& mail;
+  Link* const link;
   SystemClock clock;
   std::function<void(const Error&)> told;
 
@@ -151,7 +176,7 @@ Channel& Exchange::Impl::channel(std::uint32_t id) {
 
 Collective& Exchange::Impl::collective(Channel& channel, std::uint64_t sequence) {
   while (channel.first + channel.open.size() <= sequence)
-    channel.open.emplace_back(place.world_size);
+    channel.open.emplace_back(place.world_size, place.rank_count);
   return channel.open[sequence - channel.first];
 }
 
@@ -163,8 +188,12 @@ Result<void> Exchange::Impl::take(const Note& note) {
   };
   if (note.from < 0 || note.from >= place.world_size) return broken("there is no such rank");
   if (note.channel >= limits::kChannels) return broken("its channel is out of range");
-  if (note.kind != Note::Kind::piece && note.kind != Note::Kind::done)
-    return broken("it is neither piece nor done");
+  const bool piece = note.kind == Note::Kind::piece;
+  if (!piece && note.kind != Note::Kind::done && note.kind != Note::Kind::joined)
+    return broken("it is none of piece, done and joined");
+  if (!piece && !in_group(note.from)) return broken("only pieces come from other groups");
+  if (note.kind == Note::Kind::joined && (note.from != place.first_rank || !several_groups()))
+    return broken("only a leader says that groups are joined");
   Channel& line = channel(note.channel);
   const bool own = note.from == place.rank;
   if (note.sequence < line.first) {
@@ -176,7 +205,7 @@ Result<void> Exchange::Impl::take(const Note& note) {
                   " collectives ahead of this rank");
   Collective& one = collective(line, note.sequence);
   const auto from = static_cast<std::size_t>(note.from);
-  if (note.kind == Note::Kind::piece) {
+  if (piece) {
     if (one.pieces[from].has_value()) {
       if (own) return {};  // comes again, to the thread that may take the slice
       return broken("it came before");
@@ -184,10 +213,15 @@ Result<void> Exchange::Impl::take(const Note& note) {
     one.pieces[from] = note;
     last_seen[from] = note;
     ++one.piece_count;
+  } else if (note.kind == Note::Kind::joined) {
+    if (one.joined) return broken("it came before");
+    one.joined = true;
+    changed();
   } else {
-    if (one.done[from]) return broken("it came before");
-    one.done[from] = true;
-    if (++one.done_count == place.world_size) changed();
+    auto done = one.done.begin() + (note.from - place.first_rank);
+    if (*done) return broken("it came before");
+    *done = true;
+    if (++one.done_count == place.rank_count) changed();
   }
   return {};
 }
@@ -204,7 +238,15 @@ Collective* Exchange::Impl::accept(Lock& lock, const Note& note) {
     return nullptr;
   }
   Channel& line = channel(note.channel);
-  if (note.kind != Note::Kind::piece || note.sequence < line.first) return nullptr;
+  if (link != nullptr && note.from != place.rank) {
+    const bool all_done = note.kind == Note::Kind::done &&
+                          collective(line, note.sequence).done_count == place.rank_count;
+    lock.unlock();
+    relay(note);
+    if (all_done) join_groups(note);
+    lock.lock();
+  }
+  if (failed || note.kind != Note::Kind::piece || note.sequence < line.first) return nullptr;
   return &collective(line, note.sequence);
 }
 
@@ -252,13 +294,24 @@ std::optional<Error> Exchange::Impl::disagreement(const Collective& collective) 
 std::vector<int> Exchange::Impl::missing_in(const Collective& collective) const {
   std::vector<int> ranks;
   for (int rank = 0; rank < place.world_size; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    const bool came = collective.piece_count < place.world_size
-                          ? collective.pieces[index].has_value()
-                          : bool{collective.done[index]};
+    const auto in_world = static_cast<std::size_t>(rank);
+    const auto here = static_cast<std::size_t>(rank - place.first_rank);
+    bool came = false;
+    if (collective.piece_count < place.world_size)
+      came = collective.pieces[in_world].has_value();
+    else if (collective.done_count < place.rank_count)
+      came = !in_group(rank) || collective.done[here];
+    else
+      came = in_group(rank);
     if (!came) ranks.push_back(rank);
   }
   return ranks;
+}
+
+/// Nothing is left to be joined where there are no bytes.
+bool Exchange::Impl::is_over(const Collective& collective) const {
+  if (collective.done_count < place.rank_count) return false;
+  return collective.joined || !several_groups() || collective.pieces.front()->size_bytes == 0;
 }
 
 Error Exchange::Impl::timeout(const Collective& collective, std::chrono::milliseconds limit) const {
@@ -293,11 +346,17 @@ bool Exchange::Impl::work(Lock& lock, std::uint32_t channel, Collective& collect
   if (const auto taken = take_slice(collective); !taken) {
     notice(taken.error());
   } else {
-    for (int rank = 0; rank < place.world_size; ++rank)
-      if (rank != place.rank) mail.send(rank, done);
+    send_to_others(done);
   }
   lock.lock();
-  if (!failed) TROUPE_ASSERT(take(done).operator bool());
+  if (!failed) {
+    TROUPE_ASSERT(take(done).operator bool());
+    if (link != nullptr && collective.done_count == place.rank_count) {
+      lock.unlock();
+      join_groups(done);
+      lock.lock();
+    }
+  }
   return true;
 }
 
@@ -315,41 +374,92 @@ void Exchange::Impl::changed() {
 
 // --- without the lock -----------------------------------------------------------------------
 
+/// The leader passes on what came from its group to the others, and what came from them to its
+/// group.
+void Exchange::Impl::relay(const Note& note) {
+  if (link == nullptr || note.kind != Note::Kind::piece) return;
+  if (in_group(note.from))
+    link->publish(note);
+  else
+    send_to_others(note);
+}
+
+/// All slices of the group are done. More than one thread may see it.
+void Exchange::Impl::join_groups(const Note& note) {
+  if (note.size_bytes == 0) return;
+  Lock lock(mutex);
+  Collective& one = collective(channel(note.channel), note.sequence);
+  if (std::exchange(one.joining, true)) return;
+  const Note& own = *one.pieces[static_cast<std::size_t>(place.rank)];
+  lock.unlock();
+  link->begin({.ticket = {own.channel, own.sequence},
+               .kind = own.collective,
+               .reduce = own.reduce,
+               .dtype = own.dtype,
+               .root = own.root,
+               .data = {mail.resolve(place.rank, own.address, own.size_bytes), own.size_bytes}});
+}
+
+/// Of the group, by rank.
+Result<std::vector<std::byte*>> Exchange::Impl::buffers_of(const Collective& collective) const {
+  std::vector<std::byte*> buffers;
+  for (int i = 0; i < place.rank_count; ++i) {
+    const Note& piece = *collective.pieces[static_cast<std::size_t>(place.first_rank + i)];
+    buffers.push_back(mail.resolve(piece.from, piece.address, piece.size_bytes));
+    if (buffers.back() == nullptr)
+      return make_error(Errc::corrupt, "rank " + std::to_string(piece.from) +
+                                           " has told of a buffer outside of its memory");
+  }
+  return buffers;
+}
+
 /// All pieces are there, and the same.
 Result<void> Exchange::Impl::take_slice(const Collective& collective) {
   const Note& own = *collective.pieces[static_cast<std::size_t>(place.rank)];
   if (own.size_bytes == 0) return {};
-  std::vector<std::byte*> buffers;
-  std::vector<double> weights;
-  for (const auto& piece : collective.pieces) {
-    buffers.push_back(mail.resolve(piece->from, piece->address, piece->size_bytes));
-    weights.push_back(own.reduce == Reduce::average ? piece->weight : 1);
-    if (buffers.back() == nullptr)
-      return make_error(Errc::corrupt, "rank " + std::to_string(piece->from) +
-                                           " has told of a buffer outside of its memory");
-  }
+  auto found = buffers_of(collective);
+  if (!found) return found.error();
+  const std::vector<std::byte*>& from = *found;
+  std::vector<std::byte*> to = from;
+  if (several_groups()) to.resize(1);  // the leader writes into the others what all have brought
+  const int here = place.rank - place.first_rank;
+  const std::uint64_t element =
+      own.collective == Contribution::Kind::reduce ? bytes_of(own.dtype) : 1;
+  const auto [begin, end] = slice(own.size_bytes / element, element, here, place.rank_count);
   switch (own.collective) {
     case Contribution::Kind::reduce: {
-      const std::uint64_t element = bytes_of(own.dtype);
-      const auto [begin, end] =
-          slice(own.size_bytes / element, element, place.rank, place.world_size);
-      for (auto& buffer : buffers) buffer += begin * element;
-      const auto factors = own.reduce == Reduce::average ? shares(weights) : weights;
-      reduce_slice(own.dtype, own.reduce, buffers, factors, end - begin);
+      std::vector<double> factors(collective.pieces.size(), 1);
+      if (own.reduce == Reduce::average) {
+        for (std::size_t rank = 0; rank < factors.size(); ++rank)
+          factors[rank] = collective.pieces[rank]->weight;
+        factors = shares(factors);
+      }
+      const auto mine = std::span(factors).subspan(static_cast<std::size_t>(place.first_rank),
+                                                   static_cast<std::size_t>(place.rank_count));
+      for (auto& buffer : *found) buffer += begin * element;
+      for (auto& buffer : to) buffer += begin * element;
+      reduce_slice(own.dtype, own.reduce, from, mine, to, end - begin);
       return {};
     }
     case Contribution::Kind::broadcast: {
-      const auto [begin, end] = slice(own.size_bytes, 1, place.rank, place.world_size);
-      const std::byte* from = buffers[static_cast<std::size_t>(own.root)];
-      for (std::byte* to : buffers)
-        if (to != from) std::memcpy(to + begin, from + begin, end - begin);
+      if (!in_group(own.root)) return {};
+      const std::byte* root = from[static_cast<std::size_t>(own.root - place.first_rank)];
+      for (std::byte* buffer : to)
+        if (buffer != root) std::memcpy(buffer + begin, root + begin, end - begin);
       return {};
     }
     case Contribution::Kind::gather: {
-      const std::uint64_t part = own.size_bytes / buffers.size();
-      std::byte* to = buffers[static_cast<std::size_t>(place.rank)];
-      for (std::size_t rank = 0; rank < buffers.size(); ++rank)
-        if (buffers[rank] != to) std::memcpy(to + rank * part, buffers[rank] + rank * part, part);
+      const std::uint64_t part = own.size_bytes / static_cast<std::uint64_t>(place.world_size);
+      for (int i = 0; i < place.rank_count;
+           ++i) {  // all parts into its own; or its own to the leader
+        const int source = several_groups() ? here : i;
+        const int target = several_groups() ? 0 : here;
+        const std::uint64_t offset = part * static_cast<std::uint64_t>(place.first_rank + source);
+        const std::byte* bytes = from[static_cast<std::size_t>(source)];
+        if (std::byte* buffer = from[static_cast<std::size_t>(target)]; buffer != bytes)
+          std::memcpy(buffer + offset, bytes + offset, part);
+        if (several_groups()) break;
+      }
       return {};
     }
     case Contribution::Kind::barrier: return {};
@@ -381,7 +491,8 @@ bool Exchange::Impl::spin(std::uint64_t seen) {
 
 // --- what others call -----------------------------------------------------------------------
 
-Exchange::Exchange(Place place, Mail& mail) : impl_(std::make_unique<Impl>(place, mail)) {}
+Exchange::Exchange(Place place, Mail& mail, Link* link)
+    : impl_(std::make_unique<Impl>(place, mail, link)) {}
 Exchange::~Exchange() = default;
 
 const Exchange::Place& Exchange::place() const { return impl_->place; }
@@ -424,8 +535,8 @@ Exchange::Ticket Exchange::start(std::uint32_t channel, const Contribution& cont
     TROUPE_ASSERT(x.take(note).operator bool());
     last = x.collective(x.channel(channel), note.sequence).piece_count == x.place.world_size;
   }
-  for (int rank = 0; rank < x.place.world_size; ++rank)
-    if (rank != x.place.rank) x.mail.send(rank, note);
+  x.relay(note);
+  x.send_to_others(note);
   if (last) x.mail.send(x.place.rank, note);  // to the thread that may take the slice
   return {channel, note.sequence};
 }
@@ -442,7 +553,7 @@ Result<void> Exchange::wait(Ticket ticket, std::chrono::milliseconds limit) {
   x.waits_in = ticket;
   x.waits_since = x.clock.now();
   bool may_spin = true;
-  while (!x.failed && one.done_count < x.place.world_size) {
+  while (!x.failed && !x.is_over(one)) {
     const std::uint64_t seen = x.changes.load(std::memory_order_relaxed);
     if (x.work_anywhere(lock)) continue;
     if (may_spin) {  // again after every change
@@ -454,7 +565,7 @@ Result<void> Exchange::wait(Ticket ticket, std::chrono::milliseconds limit) {
     ++x.sleeping;
     const auto woken = x.condition.wait_until(lock, deadline);
     --x.sleeping;
-    if (woken == std::cv_status::timeout && !x.failed && one.done_count < x.place.world_size) {
+    if (woken == std::cv_status::timeout && !x.failed && !x.is_over(one)) {
       const Error error = x.timeout(one, limit);
       lock.unlock();
       x.notice(error);
@@ -485,6 +596,23 @@ bool Exchange::deliver_to_waiting(const Note& note) {
   const Collective* one = x.accept(lock, note);
   if (one != nullptr && one->piece_count == x.place.world_size) x.changed();
   return true;
+}
+
+void Exchange::joined(Ticket ticket) {
+  Impl& x = *impl_;
+  Impl::Lock lock(x.mutex);
+  if (x.failed) return;
+  const Collective& one = x.collective(x.channel(ticket.channel), ticket.sequence);
+  Note note = *one.pieces[static_cast<std::size_t>(x.place.rank)];
+  lock.unlock();
+  const auto buffers = x.buffers_of(one);
+  TROUPE_ASSERT(buffers.operator bool(), note.sequence);  // they were there for the slices
+  for (std::byte* to : *buffers)
+    if (to != buffers->front()) std::memcpy(to, buffers->front(), note.size_bytes);
+  note.kind = Note::Kind::joined;
+  x.send_to_others(note);
+  lock.lock();
+  if (!x.failed) TROUPE_ASSERT(x.take(note).operator bool());
 }
 
 std::vector<Note> Exchange::take_early() {

@@ -34,8 +34,9 @@ struct Contribution {
 /// shared memory alike.
 struct Note {
   enum class Kind : std::uint8_t {
-    piece,  ///< "my buffer for this collective is ready, here it is"
-    done,   ///< "I have read of yours what I need, and written into it what is mine to write"
+    piece,   ///< "my buffer for this collective is ready, here it is"
+    done,    ///< "I have read of yours what I need, and written into it what is mine to write"
+    joined,  ///< the leader's: "your buffer has what all groups have brought"
   };
   Kind kind = Kind::piece;
   Contribution::Kind collective = Contribution::Kind::reduce;
@@ -71,12 +72,23 @@ class Mail {
   virtual std::shared_ptr<void> memory() = 0;
 };
 
-/// One rank's part in all collectives of its group.
+class Link;  // link.hpp
+
+/// One rank's part in all collectives of its world.
 ///
 /// A collective has two phases. Each rank tells all others where its buffer lies (`piece`). Who has
 /// heard of all buffers owns one slice of them: it adds up the slice over all buffers in rank
 /// order, writes the result into every buffer, and tells all (`done`). Who has heard that from all
 /// is through. So results are the same bits on all ranks and in every run.
+///
+/// With several groups (ranks that reach the same memory) the leader, a group's first rank, passes
+/// pieces on to the leaders of the others; slices begin when those of the whole world are there, so
+/// that every rank knows all weights, and differences and missing ranks are found as in one group.
+/// A slice is added up over the group, each rank with its share in the world, into the leader's
+/// buffer alone. When all slices are done the leader joins it with those of the other groups by its
+/// link, writes the result into every buffer of its group, and tells all (`joined`). The sum is
+/// then one over ranks within a group, and one over groups; float16 and bfloat16 are rounded once
+/// in each group, and after each addition between groups.
 ///
 /// `start` is called on the rank's compute thread and only sends; `deliver` on whichever thread
 /// brings notes, and takes this rank's slice there; `wait` on the compute thread, where it takes
@@ -90,6 +102,8 @@ class Exchange {
     int rank = 0;
     int world_size = 1;
     std::uint64_t epoch = 0;
+    int first_rank = 0;  ///< of this rank's group
+    int rank_count = 0;  ///< of this rank's group; 0: it is the world
   };
   /// Of one collective: channel and sequence.
   struct Ticket {
@@ -97,8 +111,8 @@ class Exchange {
     std::uint64_t sequence = 0;
   };
 
-  /// `mail` must outlive it.
-  Exchange(Place place, Mail& mail);
+  /// `mail` and `link` must outlive it. link: the leader has one where there are several groups.
+  Exchange(Place place, Mail& mail, Link* link = nullptr);
   ~Exchange();
 
   const Place& place() const;
@@ -116,6 +130,8 @@ class Exchange {
   /// The same when this rank's compute thread waits: that thread does then what is to be done,
   /// which spares waking another. Else does nothing and returns false.
   bool deliver_to_waiting(const Note& note);
+  /// What `Link::begin` has been given holds the result. On any thread.
+  void joined(Ticket ticket);
   /// Notes of later epochs that came too early, for the exchange that follows.
   std::vector<Note> take_early();
 

@@ -41,4 +41,14 @@ inline constexpr std::size_t kDirectBytes =
 inline constexpr std::chrono::microseconds kSpin =
     20us;  ///< a rank that waits yields so long before it sleeps: waking it takes as much
 
+// --- between groups -------------------------------------------------------------------------
+
+inline constexpr std::size_t kWindow = 4;  ///< chunks to one peer that it has not acknowledged
+inline constexpr std::size_t kLeastChunkBytes =
+    std::size_t{128} << 10;  ///< smaller ones cost more than cutting a buffer gains
+inline constexpr std::size_t kDoublingBytes =
+    std::size_t{64} << 10;  ///< larger sums of three and more groups go around a ring
+inline constexpr std::chrono::milliseconds kBye =
+    1s;  ///< a group that leaves waits so long until the others have taken what it sent
+
 }  // namespace troupe::sgd::limits

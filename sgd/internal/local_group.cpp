@@ -65,8 +65,15 @@ struct LocalGroup::Impl {
   std::shared_ptr<LocalMemory> memory = std::make_shared<LocalMemory>();
   std::mutex mutex;
   std::optional<Error> failure;
+  Groups groups;
+  int first_rank = 0;
+  Link* link = nullptr;  // where there are several groups
   std::vector<Rank> ranks;
   std::unique_ptr<Carrier> carrier;  // last: it ends first
+
+  Exchange& exchange(int rank) {
+    return *ranks[static_cast<std::size_t>(rank - first_rank)].exchange;
+  }
 };
 
 /// One rank's.
@@ -75,11 +82,11 @@ class LocalGroup::Impl::RankMail final : public Mail {
   explicit RankMail(Impl& group) : group_(group) {}
 
   void send(int to_rank, const Note& note) override {
-    Exchange& exchange = *group_.ranks[static_cast<std::size_t>(to_rank)].exchange;
+    Exchange& exchange = group_.exchange(to_rank);
     if (note.kind == Note::Kind::done || note.size_bytes <= limits::kDirectBytes)
       exchange.deliver(note);
     else if (!exchange.deliver_to_waiting(note))
-      group_.carrier->carry(to_rank, note);
+      group_.carrier->carry(to_rank - group_.first_rank, note);
   }
 
   std::uint64_t address_of(std::span<const std::byte> data) override {
@@ -104,34 +111,62 @@ class LocalGroup::Impl::RankMail final : public Mail {
 };
 
 LocalGroup::LocalGroup(int world_size, std::uint64_t epoch, const MakeCarrier& make_carrier)
+    : LocalGroup(Groups{.rank_counts = {world_size}}, epoch, make_carrier, nullptr) {}
+
+LocalGroup::LocalGroup(const Groups& groups, std::uint64_t epoch, const MakeCarrier& make_carrier,
+                       Link& link)
+    : LocalGroup(groups, epoch, make_carrier, &link) {}
+
+LocalGroup::LocalGroup(const Groups& groups, std::uint64_t epoch, const MakeCarrier& make_carrier,
+                       Link* link)
     : impl_(std::make_unique<Impl>()) {
-  TROUPE_ASSERT(world_size >= 1, world_size);
+  impl_->groups = groups;
+  impl_->first_rank = groups.first_rank(groups.group);
+  const int rank_count = groups.rank_count(groups.group);
+  TROUPE_ASSERT(rank_count >= 1 && (groups.count() > 1) == (link != nullptr), rank_count,
+                groups.count());
+  impl_->link = link;
   std::vector<Exchange*> exchanges;
-  for (int rank = 0; rank < world_size; ++rank) {
+  for (int i = 0; i < rank_count; ++i) {
     Impl::Rank made;
     made.mail = std::make_unique<Impl::RankMail>(*impl_);
-    made.exchange = std::make_unique<Exchange>(
-        Exchange::Place{.rank = rank, .world_size = world_size, .epoch = epoch}, *made.mail);
+    made.exchange = std::make_unique<Exchange>(Exchange::Place{.rank = impl_->first_rank + i,
+                                                               .world_size = groups.world_size(),
+                                                               .epoch = epoch,
+                                                               .first_rank = impl_->first_rank,
+                                                               .rank_count = rank_count},
+                                               *made.mail, i == 0 ? link : nullptr);
     made.exchange->on_failure([this](const Error& error) { fail(error); });
     exchanges.push_back(made.exchange.get());
     impl_->ranks.push_back(std::move(made));
   }
   impl_->carrier = make_carrier(exchanges);
+  if (link != nullptr)
+    link->open(*exchanges.front(), [this](const Error& error) { fail(error, false); });
 }
 
-LocalGroup::~LocalGroup() = default;
+LocalGroup::~LocalGroup() {
+  if (impl_->link != nullptr) impl_->link->close();
+}
 
-int LocalGroup::world_size() const { return static_cast<int>(impl_->ranks.size()); }
+int LocalGroup::world_size() const { return impl_->groups.world_size(); }
 
 Exchange& LocalGroup::exchange(int rank) {
-  TROUPE_ASSERT(rank >= 0 && rank < world_size(), rank);
-  return *impl_->ranks[static_cast<std::size_t>(rank)].exchange;
+  const int index = rank - impl_->first_rank;
+  TROUPE_ASSERT(index >= 0 && index < static_cast<int>(impl_->ranks.size()), rank);
+  return impl_->exchange(rank);
 }
 
-void LocalGroup::fail(const Error& error) {
-  const std::lock_guard lock(impl_->mutex);
-  if (!impl_->failure) impl_->failure = error;
-  for (auto& rank : impl_->ranks) rank.exchange->fail(*impl_->failure);
+void LocalGroup::fail(const Error& error) { fail(error, true); }
+
+void LocalGroup::fail(const Error& error, bool tell_others) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    tell_others = tell_others && !impl_->failure && impl_->link != nullptr;
+    if (!impl_->failure) impl_->failure = error;
+    for (auto& rank : impl_->ranks) rank.exchange->fail(*impl_->failure);
+  }
+  if (tell_others) impl_->link->fail(error);
 }
 
 }  // namespace troupe::sgd::internal

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "sgd/internal/exchange.hpp"
+#include "sgd/internal/groups.hpp"
+#include "sgd/internal/link.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -26,26 +28,37 @@ using MakeCarrier = std::function<std::unique_ptr<Carrier>(std::span<Exchange* c
 ///   LocalGroup group(world_size, epoch, comm_actors(system));
 ///   group.exchange(rank)   // one for each compute thread
 ///
-/// An error that one rank notices fails all of them. Small collectives are done at once by the
-/// compute thread that comes last (`limits::kDirectBytes`); notes of larger ones are carried, so
-/// that a hook in the backward pass is not kept from its work.
+/// or of one of several groups, whose leaders are linked:
+///
+///   LocalGroup group(groups, epoch, comm_actors(system), *peer_link);
+///   group.exchange(rank)   // for the ranks of this group
+///
+/// An error that one rank notices fails all of them, in all groups. Small collectives are done at
+/// once by the compute thread that comes last (`limits::kDirectBytes`); notes of larger ones are
+/// carried, so that a hook in the backward pass is not kept from its work.
 ///
 /// Destroy it when the compute threads have ended. Tensors made by `Collectives::allocate` may
 /// live on.
 class LocalGroup {
  public:
   LocalGroup(int world_size, std::uint64_t epoch, const MakeCarrier& make_carrier);
+  LocalGroup(const Groups& groups, std::uint64_t epoch, const MakeCarrier& make_carrier,
+             Link& link);
   ~LocalGroup();
   LocalGroup(const LocalGroup&) = delete;
   LocalGroup& operator=(const LocalGroup&) = delete;
 
   int world_size() const;
-  Exchange& exchange(int rank);
+  Exchange& exchange(int rank);  ///< rank: in the world
   /// Ends everything that waits, on all ranks, with this error: a rank is lost, or has thrown.
   /// Thread-safe; the first one stays.
   void fail(const Error& error);
 
  private:
+  LocalGroup(const Groups& groups, std::uint64_t epoch, const MakeCarrier& make_carrier,
+             Link* link);
+  void fail(const Error& error, bool tell_others);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

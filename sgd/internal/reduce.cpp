@@ -154,15 +154,15 @@ void write(const typename Element::Sum* __restrict sums, std::byte* __restrict t
 }
 
 template <class Element, class Operation>
-void reduce_with(std::span<std::byte* const> buffers, std::span<const double> factors,
-                 std::size_t element_count) {
+void reduce_with(std::span<const std::byte* const> from, std::span<const double> factors,
+                 std::span<std::byte* const> to, std::size_t element_count) {
   using Stored = typename Element::Stored;
   using Sum = typename Element::Sum;
   std::vector<Input<Element>> inputs;
-  for (std::size_t rank = 0; rank < buffers.size(); ++rank)
+  for (std::size_t rank = 0; rank < from.size(); ++rank)
     if (factors[rank] != 0)
       inputs.push_back(
-          {reinterpret_cast<const Stored*>(buffers[rank]), static_cast<Sum>(factors[rank])});
+          {reinterpret_cast<const Stored*>(from[rank]), static_cast<Sum>(factors[rank])});
   const std::span<const Input<Element>> all = inputs;
 
   alignas(64) std::array<Sum, kBlock> sums;
@@ -176,19 +176,20 @@ void reduce_with(std::span<std::byte* const> buffers, std::span<const double> fa
       else
         pass<Element, Operation, false>(sums.data(), some, begin, count);
     }
-    for (std::byte* buffer : buffers)
+    for (std::byte* buffer : to)
       write<Element>(sums.data(), buffer + begin * sizeof(Stored), count);
   }
 }
 
 template <class Element>
-void reduce_as(Reduce reduce, std::span<std::byte* const> buffers, std::span<const double> factors,
+void reduce_as(Reduce reduce, std::span<const std::byte* const> from,
+               std::span<const double> factors, std::span<std::byte* const> to,
                std::size_t element_count) {
   switch (reduce) {
     case Reduce::sum:
-    case Reduce::average: return reduce_with<Element, Add>(buffers, factors, element_count);
-    case Reduce::min: return reduce_with<Element, Least>(buffers, factors, element_count);
-    case Reduce::max: return reduce_with<Element, Greatest>(buffers, factors, element_count);
+    case Reduce::average: return reduce_with<Element, Add>(from, factors, to, element_count);
+    case Reduce::min: return reduce_with<Element, Least>(from, factors, to, element_count);
+    case Reduce::max: return reduce_with<Element, Greatest>(from, factors, to, element_count);
   }
 }
 
@@ -284,23 +285,24 @@ std::vector<double> shares(std::span<const double> weights) {
   return factors;
 }
 
-void reduce_slice(DType dtype, Reduce reduce, std::span<std::byte* const> buffers,
-                  std::span<const double> factors, std::size_t element_count) {
+void reduce_slice(DType dtype, Reduce reduce, std::span<const std::byte* const> from,
+                  std::span<const double> factors, std::span<std::byte* const> to,
+                  std::size_t element_count) {
   const DefaultArithmetic arithmetic;
   const std::size_t n = element_count;
   switch (dtype) {
-    case DType::float32: return reduce_as<Plain<float>>(reduce, buffers, factors, n);
-    case DType::float64: return reduce_as<Plain<double>>(reduce, buffers, factors, n);
-    case DType::float16: return reduce_as<Float16>(reduce, buffers, factors, n);
-    case DType::bfloat16: return reduce_as<BFloat16>(reduce, buffers, factors, n);
-    case DType::int8: return reduce_as<Plain<std::int8_t>>(reduce, buffers, factors, n);
-    case DType::int16: return reduce_as<Plain<std::int16_t>>(reduce, buffers, factors, n);
-    case DType::int32: return reduce_as<Plain<std::int32_t>>(reduce, buffers, factors, n);
-    case DType::int64: return reduce_as<Plain<std::int64_t>>(reduce, buffers, factors, n);
+    case DType::float32: return reduce_as<Plain<float>>(reduce, from, factors, to, n);
+    case DType::float64: return reduce_as<Plain<double>>(reduce, from, factors, to, n);
+    case DType::float16: return reduce_as<Float16>(reduce, from, factors, to, n);
+    case DType::bfloat16: return reduce_as<BFloat16>(reduce, from, factors, to, n);
+    case DType::int8: return reduce_as<Plain<std::int8_t>>(reduce, from, factors, to, n);
+    case DType::int16: return reduce_as<Plain<std::int16_t>>(reduce, from, factors, to, n);
+    case DType::int32: return reduce_as<Plain<std::int32_t>>(reduce, from, factors, to, n);
+    case DType::int64: return reduce_as<Plain<std::int64_t>>(reduce, from, factors, to, n);
     case DType::uint8:
-    case DType::boolean: return reduce_as<Plain<std::uint8_t>>(reduce, buffers, factors, n);
-    case DType::complex64: return reduce_as<Plain<float>>(reduce, buffers, factors, 2 * n);
-    case DType::complex128: return reduce_as<Plain<double>>(reduce, buffers, factors, 2 * n);
+    case DType::boolean: return reduce_as<Plain<std::uint8_t>>(reduce, from, factors, to, n);
+    case DType::complex64: return reduce_as<Plain<float>>(reduce, from, factors, to, 2 * n);
+    case DType::complex128: return reduce_as<Plain<double>>(reduce, from, factors, to, 2 * n);
     case DType::none: break;
   }
   TROUPE_ASSERT(false, name_of(dtype));

@@ -23,11 +23,18 @@ bool can_reduce(DType dtype, Reduce reduce);
 /// where n ranks have the same weight and the others none. All 0 when all weights are.
 std::vector<double> shares(std::span<const double> weights);
 
-/// One slice: result = Σ factors[r]·buffers[r], or the least or greatest, in rank order; it
-/// replaces what is in every buffer. A factor of 0 leaves a rank's values out, NaN and all; factors
-/// are cast to the precision of the sum once. Sum: give 1 to all. float16 and bfloat16 are added
-/// up in float32 and rounded once, to even. Integers wrap around. NaN is both least and greatest.
-void reduce_slice(DType dtype, Reduce reduce, std::span<std::byte* const> buffers,
-                  std::span<const double> factors, std::size_t element_count);
+/// One slice: Σ factors[r]·from[r], or the least or greatest, in rank order, written to each of
+/// `to`, which may be some of `from`. A factor of 0 leaves a rank's values out, NaN and all;
+/// factors are cast to the precision of the sum once. Sum: give 1 to all. float16 and bfloat16 are
+/// added up in float32 and rounded once, to even. Integers wrap around. NaN is both least and
+/// greatest.
+void reduce_slice(DType dtype, Reduce reduce, std::span<const std::byte* const> from,
+                  std::span<const double> factors, std::span<std::byte* const> to,
+                  std::size_t element_count);
+/// The same, where the result replaces what is in every buffer.
+inline void reduce_slice(DType dtype, Reduce reduce, std::span<std::byte* const> buffers,
+                         std::span<const double> factors, std::size_t element_count) {
+  reduce_slice(dtype, reduce, buffers, factors, buffers, element_count);
+}
 
 }  // namespace troupe::sgd::internal

@@ -75,16 +75,33 @@ template <class Stored, class Load, class Store>
 void reduce_plainly(Example& example, std::size_t count, const Load& load, const Store& store) {
   using Sum = decltype(load(Stored{}));
   const auto shares = factors(example);
+  const auto& groups = example.rank_counts;
+  // What is large goes around a ring: each of as many parts as there are groups begins at another.
+  const std::size_t size = count * sizeof(Stored);
+  const bool ring = groups.size() > 2 && size > std::size_t{64} << 10;
+  const std::size_t part = ((size + groups.size() - 1) / groups.size() + 63) / 64 * 64;
   for (std::size_t i = 0; i < count; ++i) {
-    std::optional<Sum> sum;
-    for (std::size_t rank = 0; rank < shares.size(); ++rank) {
-      if (shares[rank] == 0) continue;
-      Sum x = load(read<Stored>(example.before[rank], i));
-      if (example.contribution.reduce == Reduce::average)
-        x = static_cast<Sum>(x * static_cast<Sum>(shares[rank]));
-      sum = sum ? join(example.contribution.reduce, *sum, x) : x;
+    std::vector<Stored> sums;
+    std::size_t rank = 0;
+    for (const int rank_count : groups) {
+      std::optional<Sum> sum;
+      for (const std::size_t end = rank + static_cast<std::size_t>(rank_count); rank < end;
+           ++rank) {
+        if (shares[rank] == 0) continue;
+        Sum x = load(read<Stored>(example.before[rank], i));
+        if (example.contribution.reduce == Reduce::average)
+          x = static_cast<Sum>(x * static_cast<Sum>(shares[rank]));
+        sum = sum ? join(example.contribution.reduce, *sum, x) : x;
+      }
+      sums.push_back(store(sum.value_or(0)));
     }
-    for (auto& after : example.after) put(after, i, store(sum.value_or(0)));
+    std::size_t group = ring ? i * sizeof(Stored) / part : 0;
+    Stored all = sums[group];
+    for (std::size_t more = 1; more < sums.size(); ++more) {
+      group = (group + 1) % sums.size();
+      all = store(join(example.contribution.reduce, load(all), load(sums[group])));
+    }
+    for (auto& after : example.after) put(after, i, all);
   }
 }
 
@@ -233,11 +250,13 @@ std::uint16_t round_to_half(DType dtype, float value) {
   return static_cast<std::uint16_t>(sign | nearest);
 }
 
-Example random_example(int world_size, std::size_t element_count, std::mt19937_64& random) {
+Example random_example(int world_size, std::size_t element_count, std::mt19937_64& random,
+                       std::vector<int> rank_counts) {
   constexpr std::array types{DType::float32, DType::float64, DType::float16,   DType::bfloat16,
                              DType::int8,    DType::int16,   DType::int32,     DType::int64,
                              DType::uint8,   DType::boolean, DType::complex64, DType::complex128};
   Example example;
+  example.rank_counts = rank_counts.empty() ? std::vector{world_size} : std::move(rank_counts);
   auto& what = example.contribution;
   constexpr std::array kinds{Kind::reduce,    Kind::reduce, Kind::reduce,
                              Kind::broadcast, Kind::gather, Kind::barrier};
@@ -272,16 +291,20 @@ Example random_example(int world_size, std::size_t element_count, std::mt19937_6
   return example;
 }
 
-void exchange_suite(const MakeGroup& make) {
+void exchange_suite(const MakeGroup& make, const Layout& layout) {
+  const auto example_of = [&](int world_size, std::size_t count, std::mt19937_64& random) {
+    return random_example(world_size, count, random,
+                          layout ? layout(world_size) : std::vector<int>());
+  };
   SUBCASE("all kinds, types and odd sizes: the bits of a plain loop") {
     for (const int world_size : {1, 2, 3, 4}) {
       CAPTURE(world_size);
       std::mt19937_64 random(static_cast<std::uint64_t>(world_size));
       std::vector<Example> examples;
       for (const std::size_t count : {0, 1, 2, 3, 7, 16, 17, 100, 1000, 2047, 2049})
-        for (int i = 0; i < 8; ++i) examples.push_back(random_example(world_size, count, random));
+        for (int i = 0; i < 8; ++i) examples.push_back(example_of(world_size, count, random));
       for (const std::size_t count : {30'000, 100'001})
-        for (int i = 0; i < 3; ++i) examples.push_back(random_example(world_size, count, random));
+        for (int i = 0; i < 3; ++i) examples.push_back(example_of(world_size, count, random));
       const auto group = make(world_size);
       const auto wrong = each_rank(world_size, [&](int rank) {
         for (std::size_t i = 0; i < examples.size(); ++i)
@@ -299,7 +322,7 @@ void exchange_suite(const MakeGroup& make) {
     std::mt19937_64 random(7);
     std::vector<Example> examples;  // by round, channel and place in it
     for (std::size_t i = 0; i < kRounds * kChannels * kAtOnce; ++i)
-      examples.push_back(random_example(kWorldSize, random() % 60'000, random));
+      examples.push_back(example_of(kWorldSize, random() % 60'000, random));
     const auto group = make(kWorldSize);
     const auto wrong = each_rank(kWorldSize, [&](int rank) {
       Exchange& exchange = group->exchange(rank);

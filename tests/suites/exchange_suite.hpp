@@ -21,19 +21,25 @@ class Group {
 };
 using MakeGroup = std::function<std::unique_ptr<Group>(int world_size)>;
 
+/// The ranks of that many, in groups.
+using Layout = std::function<std::vector<int>(int world_size)>;
+
 /// Call in a test case: each of its sentences is a subcase.
-void exchange_suite(const MakeGroup& make);
+void exchange_suite(const MakeGroup& make, const Layout& layout = {});
 
 /// One collective of all ranks, and what must come out.
 struct Example {
   Contribution contribution = {};                   ///< without data and weight
   std::vector<double> weights = {};                 ///< by rank
+  std::vector<int> rank_counts = {};                ///< of groups
   std::vector<std::vector<std::byte>> before = {};  ///< by rank
   std::vector<std::vector<std::byte>> after = {};
 };
 
 /// Random kind, type, values and weights; `after` is made element by element, in the plainest way.
-Example random_example(int world_size, std::size_t element_count, std::mt19937_64& random);
+/// rank_counts: of the groups, if there are several; at most three.
+Example random_example(int world_size, std::size_t element_count, std::mt19937_64& random,
+                       std::vector<int> rank_counts = {});
 
 /// float16 and bfloat16 in the plainest way: the nearest of all values, the even one of two.
 std::uint16_t round_to_half(DType dtype, float value);
