@@ -25,7 +25,7 @@
 #include <vector>
 
 /// What `tune`, `sgd` and those who write their own actors need of the layer below: workers as
-/// supervised children. With `result.hpp` the only public headers that show CAF.
+/// supervised children. With `result.hpp` and `peer.hpp` the only public headers that show CAF.
 namespace troupe {
 
 /// The three ranges of message type ids, so that no library needs another's.

@@ -82,10 +82,10 @@ void LinkCore::on_error(int, std::uint64_t epoch, const Error& error) {
 }
 
 /// All who are left notice it by themselves, and say the same.
-void LinkCore::on_lost(int group) {
-  end(make_error(Errc::peer_lost, ranks_of(groups_, group) +
-                                      (groups_.rank_count(group) == 1 ? " is lost" : " are lost") +
-                                      ": the connection to their process has ended"));
+void LinkCore::on_lost(int group, const std::string& why) {
+  const bool one = groups_.rank_count(group) == 1;
+  end(make_error(Errc::peer_lost,
+                 ranks_of(groups_, group) + (one ? " is lost: " : " are lost: ") + why));
 }
 
 }  // namespace troupe::sgd::internal

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace troupe::sgd::internal {
@@ -38,7 +39,7 @@ class LinkCore final : private LeaderExchange::Out {
   void on_chunk(int from_group, std::uint64_t epoch, Chunk chunk);
   void on_acknowledged(int from_group, std::uint64_t epoch);
   void on_error(int from_group, std::uint64_t epoch, const Error& error);
-  void on_lost(int group);
+  void on_lost(int group, const std::string& why);
 
  private:
   void send(int to_group, const Chunk& chunk) override { post_.chunk(to_group, chunk); }

@@ -88,13 +88,13 @@ TEST_CASE(
 
 TEST_CASE("link core: a lost group ends the exchange, and is named by its ranks") {
   Bench bench;
-  bench.core.on_lost(2);
-  bench.core.on_lost(0);
+  bench.core.on_lost(2, "no connection");
+  bench.core.on_lost(0, "no connection");
   bench.core.on_error(0, 5, make_error(Errc::io, "later"));
   CHECK(bench.failed.empty());
   bench.open();
-  CHECK(bench.failed == std::vector<std::string>{"peer lost: ranks 4 to 5 are lost: the connection "
-                                                 "to their process has ended"});
+  CHECK(bench.failed ==
+        std::vector<std::string>{"peer lost: ranks 4 to 5 are lost: no connection"});
   CHECK(bench.told.empty());  // the others see it themselves
 }
 
