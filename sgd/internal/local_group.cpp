@@ -83,7 +83,7 @@ class LocalGroup::Impl::RankMail final : public Mail {
 
   void send(int to_rank, const Note& note) override {
     Exchange& exchange = group_.exchange(to_rank);
-    if (note.kind == Note::Kind::done || note.size_bytes <= limits::kDirectBytes)
+    if (note.kind != Note::Kind::piece || note.size_bytes <= limits::kDirectBytes)
       exchange.deliver(note);
     else if (!exchange.deliver_to_waiting(note))
       group_.carrier->carry(to_rank - group_.first_rank, note);

@@ -104,7 +104,9 @@ Example random_example(const Groups& groups, std::size_t count, std::mt19937_64&
   constexpr std::array kinds{Kind::reduce, Kind::reduce, Kind::broadcast, Kind::gather};
   example.job.kind = kinds[random() % kinds.size()];
   example.job.root = static_cast<int>(random() % static_cast<std::uint64_t>(world_size));
-  if (example.job.kind == Kind::gather) count *= static_cast<std::size_t>(world_size);
+  if (example.job.kind == Kind::gather)
+    count =
+        (count / static_cast<std::size_t>(world_size) + 1) * static_cast<std::size_t>(world_size);
   std::normal_distribution<float> normal;
   for (int g = 0; g < groups.count(); ++g) {
     example.values.emplace_back(count);
@@ -168,7 +170,7 @@ std::string said(const Result<void>& taken) { return taken ? "" : describe(taken
 
 TEST_CASE(
     "leader exchange: in whatever order chunks arrive, the bits are those of the stated sum") {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     Groups groups{.rank_counts = {}};
@@ -179,7 +181,7 @@ TEST_CASE(
     std::vector<Example> examples;
     for (int i = 0; i < 6; ++i)
       examples.push_back(
-          random_example(groups, 1 + random() % (random() % 3 == 0 ? 200'000 : 40), random));
+          random_example(groups, 1 + random() % (random() % 5 == 0 ? 60'000 : 40), random));
     // each group begins its next collective, in one of two channels, or something arrives
     std::vector<std::array<std::size_t, 2>> next(static_cast<std::size_t>(group_count), {0, 0});
     std::size_t left = examples.size() * static_cast<std::size_t>(group_count);
