@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -20,6 +21,8 @@ namespace troupe::internal {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int kMostPasses = 100;  ///< over all processes, while more are found
 
 Fd open_pidfd(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
@@ -205,16 +208,22 @@ std::string environment_of(pid_t pid, std::string_view name) {
 }
 
 int kill_by_environment(std::string_view name, std::string_view prefix) {
-  int count = 0;
-  for (pid_t pid : pids_in("/proc")) {
-    if (pid == ::getpid()) continue;
-    // The descriptor first: if the process ends now, the signal goes nowhere.
-    const Fd pidfd = open_pidfd(pid);
-    if (!pidfd || !environment_of(pid, name).starts_with(prefix)) continue;
-    send_signal(pidfd, SIGKILL);
-    ++count;
+  // Again until nobody new is found: one that forks while we look is killed, its child is not.
+  std::set<pid_t> killed;
+  bool found = true;
+  for (int pass = 0; found && pass < kMostPasses; ++pass) {
+    found = false;
+    for (const pid_t pid : pids_in("/proc")) {
+      if (pid == ::getpid() || killed.contains(pid)) continue;
+      // The descriptor first: if the process ends now, the signal goes nowhere.
+      const Fd pidfd = open_pidfd(pid);
+      if (!pidfd || !environment_of(pid, name).starts_with(prefix)) continue;
+      send_signal(pidfd, SIGKILL);
+      killed.insert(pid);
+      found = true;
+    }
   }
-  return count;
+  return static_cast<int>(killed.size());
 }
 
 }  // namespace troupe::internal
