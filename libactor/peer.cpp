@@ -40,7 +40,7 @@ Result<std::vector<PeerCredentials>> make_group_credentials(
 }
 
 struct PeerSystem::Impl {
-  explicit Impl(internal::Identity own)
+  explicit Impl(internal::Identity own)  // tidy: shell: a member of that name
       : identity(std::move(own)),
         system({.types = internal::message_types(),
                 .when_stuck = internal::WhenStuck::leave_system}) {}

@@ -33,12 +33,12 @@ LIBRARIES = r"(libactor|tune|sgd|nodes)/.*\.(cpp|hpp)$"
 RULES = (
     # --- messages and actors ---
     Rule("type-id", r"\b(CAF_BEGIN_TYPE_ID_BLOCK|CAF_END_TYPE_ID_BLOCK|CAF_ADD_TYPE_ID|CAF_ADD_ATOM)\b",
-         "put it into the library's internal/messages.hpp", allowed_in=r".*/internal/messages\.hpp$|libactor/actor\.hpp$|tests/"),
+         "put it into the library's internal/messages.hpp", allowed_in=r".*/internal/(\w+_)?messages\.hpp$|libactor/actor\.hpp$|tests/"),
     Rule("inspect", r"\binspect\s*\(\s*(\w+\s*&|caf::)",
          "put it into the library's internal/messages.hpp",
-         allowed_in=r".*/internal/messages\.(hpp|cpp)$|libactor/(actor|blob|id)\.|tests/|examples/"),
+         allowed_in=r".*/internal/(\w+_)?messages\.(hpp|cpp)$|libactor/(actor|blob|id|peer)\.|tests/|examples/"),
     Rule("float-vector", r"\bstd::vector<\s*(float|double)\s*>",
-         "send a Blob: CAF serialises these element by element", banned_in=r".*/internal/messages\.hpp$"),
+         "send a Blob: CAF serialises these element by element", banned_in=r".*/internal/(\w+_)?messages\.hpp$"),
     Rule("actor-system", r"\bactor_system_config\b", "build it by libactor/internal/system.hpp",
          allowed_in=r"libactor/(internal/system\.|actor\.hpp$)|tests/"),
     Rule("infinite", r"\bcaf::infinite\b", "take a time-out from libactor/limits.hpp"),
