@@ -54,7 +54,7 @@ struct Note {
 
 /// The way between ranks that reach the same memory, as one rank has it. `Exchange` is written
 /// against this; there is one for ranks of a process (`local_group.hpp`), and one for processes
-/// (`shared_memory.hpp`).
+/// (`shared_group.hpp`).
 class Mail {
  public:
   virtual ~Mail() = default;

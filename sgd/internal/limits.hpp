@@ -51,4 +51,15 @@ inline constexpr std::size_t kDoublingBytes =
 inline constexpr std::chrono::milliseconds kBye =
     1s;  ///< a group that leaves waits so long until the others have taken what it sent
 
+// --- between processes of a machine ---------------------------------------------------------
+
+inline constexpr int kSharedRanks = 256;  ///< of a group: it has a ring for each two
+inline constexpr std::uint64_t kRingNotes =
+    64;  ///< that lie in a ring; more wait in the process that sends them
+inline constexpr std::size_t kFailureBytes = 2000;  ///< of an error's sentence
+inline constexpr std::uint32_t kFailures = 64;      ///< errors at once; the others are not noted
+inline constexpr std::chrono::milliseconds kBell =
+    100ms;  ///< without a bell: until a rank looks by itself
+inline constexpr std::chrono::milliseconds kFullRing = 1ms;  ///< until the next try
+
 }  // namespace troupe::sgd::limits

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sgd/internal/exchange.hpp"
+#include "sgd/internal/exchange_group.hpp"
 #include "sgd/internal/groups.hpp"
 #include "sgd/internal/link.hpp"
 
@@ -36,23 +36,18 @@ using MakeCarrier = std::function<std::unique_ptr<Carrier>(std::span<Exchange* c
 /// An error that one rank notices fails all of them, in all groups. Small collectives are done at
 /// once by the compute thread that comes last (`limits::kDirectBytes`); notes of larger ones are
 /// carried, so that a hook in the backward pass is not kept from its work.
-///
-/// Destroy it when the compute threads have ended. Tensors made by `Collectives::allocate` may
-/// live on.
-class LocalGroup {
+class LocalGroup final : public ExchangeGroup {
  public:
   LocalGroup(int world_size, std::uint64_t epoch, const MakeCarrier& make_carrier);
   LocalGroup(const Groups& groups, std::uint64_t epoch, const MakeCarrier& make_carrier,
              Link& link);
-  ~LocalGroup();
+  ~LocalGroup() override;
   LocalGroup(const LocalGroup&) = delete;
   LocalGroup& operator=(const LocalGroup&) = delete;
 
   int world_size() const;
-  Exchange& exchange(int rank);  ///< rank: in the world
-  /// Ends everything that waits, on all ranks, with this error: a rank is lost, or has thrown.
-  /// Thread-safe; the first one stays.
-  void fail(const Error& error);
+  Exchange& exchange(int rank) override;
+  void fail(const Error& error) override;
 
  private:
   LocalGroup(const Groups& groups, std::uint64_t epoch, const MakeCarrier& make_carrier,

@@ -180,20 +180,6 @@ Contribution contribution(const Example& example, std::size_t rank, std::span<st
   return mine;
 }
 
-/// The whole of `example` for one rank; true when all was as it must be.
-bool run_example(Exchange& exchange, std::uint32_t channel, const Example& example) {
-  const auto rank = static_cast<std::size_t>(exchange.place().rank);
-  std::span<std::byte> data;
-  if (!example.before[rank].empty()) {
-    data = exchange.mail().allocate(example.before[rank].size());
-    std::copy(example.before[rank].begin(), example.before[rank].end(), data.begin());
-  }
-  const auto ticket = exchange.start(channel, contribution(example, rank, data));
-  const auto waited = exchange.wait(ticket, kLimit);
-  return waited && std::equal(data.begin(), data.end(), example.after[rank].begin(),
-                              example.after[rank].end());
-}
-
 Contribution barrier() { return {.kind = Kind::barrier, .dtype = DType::none}; }
 
 /// What `body` says for each rank, to be looked at on the test's own thread.
@@ -206,6 +192,20 @@ std::vector<std::string> each_rank(int world_size, const std::function<std::stri
 std::string said(const Result<void>& waited) { return waited ? "" : describe(waited.error()); }
 
 }  // namespace
+
+Result<void> run_example(Exchange& exchange, std::uint32_t channel, const Example& example) {
+  const auto rank = static_cast<std::size_t>(exchange.place().rank);
+  std::span<std::byte> data;
+  if (!example.before[rank].empty()) {
+    data = exchange.mail().allocate(example.before[rank].size());
+    std::copy(example.before[rank].begin(), example.before[rank].end(), data.begin());
+  }
+  const auto ticket = exchange.start(channel, contribution(example, rank, data));
+  if (auto waited = exchange.wait(ticket, kLimit); !waited) return waited;
+  if (!std::equal(data.begin(), data.end(), example.after[rank].begin(), example.after[rank].end()))
+    return make_error(Errc::corrupt, "other bits");
+  return {};
+}
 
 float half_to_float(DType dtype, std::uint16_t bits) {
   if (dtype == DType::bfloat16) {
@@ -282,7 +282,7 @@ Example random_example(int world_size, std::size_t element_count, std::mt19937_6
     reduce_plainly(example, element_count);
   } else if (what.kind == Kind::broadcast) {
     for (auto& after : example.after) after = example.before[static_cast<std::size_t>(what.root)];
-  } else if (what.kind == Kind::gather) {
+  } else if (what.kind == Kind::gather && element_count > 0) {
     const std::size_t part = element_count * bytes_of(what.dtype);
     for (auto& after : example.after)
       for (std::size_t rank = 0; rank < example.before.size(); ++rank)
@@ -308,8 +308,8 @@ void exchange_suite(const MakeGroup& make, const Layout& layout) {
       const auto group = make(world_size);
       const auto wrong = each_rank(world_size, [&](int rank) {
         for (std::size_t i = 0; i < examples.size(); ++i)
-          if (!run_example(group->exchange(rank), 0, examples[i]))
-            return "example " + std::to_string(i);
+          if (const auto ran = run_example(group->exchange(rank), 0, examples[i]); !ran)
+            return "example " + std::to_string(i) + ": " + said(ran);
         return std::string();
       });
       for (const auto& which : wrong) CHECK(which == "");

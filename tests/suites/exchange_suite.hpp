@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sgd/internal/exchange.hpp"
+#include "sgd/internal/exchange_group.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,14 +12,7 @@
 /// What every way between ranks must do (`Mail`), with a thread for each rank.
 namespace troupe::sgd::internal::test {
 
-/// The exchanges of a group, and the way to end them all.
-class Group {
- public:
-  virtual ~Group() = default;
-  virtual Exchange& exchange(int rank) = 0;
-  virtual void fail(const Error& error) = 0;
-};
-using MakeGroup = std::function<std::unique_ptr<Group>(int world_size)>;
+using MakeGroup = std::function<std::unique_ptr<ExchangeGroup>(int world_size)>;
 
 /// The ranks of that many, in groups.
 using Layout = std::function<std::vector<int>(int world_size)>;
@@ -40,6 +33,9 @@ struct Example {
 /// rank_counts: of the groups, if there are several; at most three.
 Example random_example(int world_size, std::size_t element_count, std::mt19937_64& random,
                        std::vector<int> rank_counts = {});
+
+/// Does it on one rank, in new memory. Error: that of `wait`, or corrupt when other bits came out.
+Result<void> run_example(Exchange& exchange, std::uint32_t channel, const Example& example);
 
 /// float16 and bfloat16 in the plainest way: the nearest of all values, the even one of two.
 std::uint16_t round_to_half(DType dtype, float value);

@@ -12,25 +12,11 @@
 using namespace troupe;
 using namespace troupe::sgd::internal;
 
-namespace {
-
-class ActorGroup final : public test::Group {
- public:
-  ActorGroup(caf::actor_system& system, int world_size)
-      : group_(world_size, 1, comm_actors(system)) {}
-  Exchange& exchange(int rank) override { return group_.exchange(rank); }
-  void fail(const Error& error) override { group_.fail(error); }
-
- private:
-  LocalGroup group_;
-};
-
-}  // namespace
-
 TEST_CASE("comm actor: ranks of one process exchange as every mail must") {
   troupe::internal::System system({.threads = 1});
-  test::exchange_suite(
-      [&](int world_size) { return std::make_unique<ActorGroup>(system.actors(), world_size); });
+  test::exchange_suite([&](int world_size) {
+    return std::make_unique<LocalGroup>(world_size, 1, comm_actors(system.actors()));
+  });
 }
 
 TEST_CASE("comm actor: a group leaves no actor behind") {

@@ -57,7 +57,7 @@ struct Member {
 };
 
 /// A world whose groups are all in this process, each with systems of its own.
-class World final : public suite::Group {
+class World final : public ExchangeGroup {
  public:
   explicit World(const std::vector<int>& rank_counts) {
     const auto credentials = make_link_credentials(rank_counts);
@@ -96,7 +96,7 @@ std::vector<int> two_or_three_groups(int world_size) {
   }
 }
 
-class Alone final : public suite::Group {
+class Alone final : public ExchangeGroup {
  public:
   Exchange& exchange(int rank) override { return group_.exchange(rank); }
   void fail(const Error& error) override { group_.fail(error); }
@@ -215,7 +215,7 @@ std::string averages(Exchange& exchange) {
 
 TEST_CASE("peer link: groups whose leaders speak TLS exchange as every mail must") {
   suite::exchange_suite(
-      [](int world_size) -> std::unique_ptr<suite::Group> {
+      [](int world_size) -> std::unique_ptr<ExchangeGroup> {
         if (world_size == 1) return std::make_unique<Alone>();
         return std::make_unique<World>(two_or_three_groups(world_size));
       },

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 namespace {
 
 /// A world of several groups in one process.
-class World final : public test::Group {
+class World final : public ExchangeGroup {
  public:
   explicit World(const std::vector<int>& rank_counts) : rank_counts_(rank_counts) {
     if (rank_counts.size() > 1) links_ = std::make_unique<ThreadLinks>(rank_counts, 1);
