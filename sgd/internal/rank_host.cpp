@@ -4,6 +4,7 @@
 #include "libactor/log.hpp"
 #include "sgd/internal/comm_actor.hpp"
 #include "sgd/internal/limits.hpp"
+#include "sgd/internal/shared_group.hpp"
 
 #include <malloc.h>
 
@@ -63,8 +64,15 @@ class RankHost {
     // threads: without this the second rank's activations fault at every step.
     if (plan.rank_count > 1 && std::getenv("MALLOC_ARENA_MAX") == nullptr)
       ::mallopt(M_ARENA_MAX, 1);
-    group_ =
-        std::make_unique<LocalGroup>(plan.world_size, plan.epoch, comm_actors(self_->system()));
+    auto group = join_group(plan);
+    if (!group) {
+      self_->send(trainer_, CallFailed{.epoch = plan.epoch,
+                                       .process = process_,
+                                       .text = text_of(group.error()),
+                                       .code = static_cast<std::uint8_t>(code_of(group.error()))});
+      return;
+    }
+    group_ = std::move(*group);
     auto snapshots =
         std::make_shared<Snapshots>(SnapshotPlan{.memory = plan.memory,
                                                  .next_place = plan.next_place,
@@ -83,6 +91,16 @@ class RankHost {
           .tell = [host = caf::actor_cast<caf::actor>(self_)](RankTold told) {
             caf::anon_send(host, rank_told_atom_v, std::make_shared<RankTold>(std::move(told)));
           }}));
+  }
+
+  Result<std::unique_ptr<ExchangeGroup>> join_group(const RankPlan& plan) {
+    if (!plan.shared_memory.empty())
+      return join_shared_group({.path = plan.shared_memory,
+                                .epoch = plan.epoch,
+                                .first_rank = plan.first_rank,
+                                .rank_count = plan.rank_count});
+    return std::unique_ptr<ExchangeGroup>(
+        new LocalGroup(plan.world_size, plan.epoch, comm_actors(self_->system())));
   }
 
   /// The first error of a rank is the cause; what the others then say follows from it.
@@ -137,7 +155,7 @@ class RankHost {
   const Context* context_ = nullptr;
   std::function<void()> left_;
   RankPlan plan_;
-  std::unique_ptr<LocalGroup> group_;
+  std::unique_ptr<ExchangeGroup> group_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::uint64_t call_ = 0;  ///< 0: setting up
   std::vector<std::string> answers_;

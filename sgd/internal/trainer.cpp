@@ -3,6 +3,7 @@
 #include "libactor/actor.hpp"
 #include "sgd/internal/limits.hpp"
 #include "sgd/internal/rank_host.hpp"
+#include "sgd/internal/shared_segment.hpp"
 #include "sgd/internal/snapshots.hpp"
 
 #include <caf/all.hpp>
@@ -227,6 +228,16 @@ class TrainerActor {
     plan.first_rank = form.plan.first_rank;
     plan.rank_count = form.plan.rank_count;
     plan.world_size = form.plan.world_size;
+    auto memory = shared_memory(plan);
+    if (!memory) {
+      core_->on_failed({.epoch = plan.epoch,
+                        .process = form.process,
+                        .text = text_of(memory.error()),
+                        .code = static_cast<std::uint8_t>(Errc::out_of_resources)},
+                       clock_.now());
+      return;
+    }
+    plan.shared_memory = std::move(*memory);
     plan.snapshots_within_calls = plan_->snapshots;
     const auto found = newest_common(*shared_);
     plan.restore = found.paths;
@@ -238,6 +249,17 @@ class TrainerActor {
         if (kept.reader.info().iteration == found.number) plan.next_place = 1 - kept.place;
     }
     self_->send(host->second, std::move(plan));
+  }
+
+  /// What joins the ranks of several processes, made once an epoch; its path.
+  Result<std::string> shared_memory(const RankPlan& plan) {
+    if (plan.process_count == 1) return std::string();
+    if (!segment_ || segment_->epoch() != plan.epoch) {
+      auto made = SharedSegment::create({.world_size = plan.world_size, .epoch = plan.epoch});
+      if (!made) return made.error();
+      segment_ = std::move(*made);
+    }
+    return segment_->path();
   }
 
   void carry_out(const RunCall& run) {
@@ -293,6 +315,7 @@ class TrainerActor {
   std::uint64_t child_count_ = 0;
   std::map<std::uint64_t, int> children_;  ///< the supervisor's numbers to ours
   std::map<int, caf::actor> hosts_;
+  std::optional<SharedSegment> segment_;
   std::int64_t global_batch_ = 0;  ///< stays when the group becomes smaller; 0: not known yet
   std::map<int, std::vector<RankStatus>> statuses_;
 };

@@ -77,6 +77,24 @@ TEST_CASE("trainer: a killed process costs no bit, wherever it dies") {
     }
 }
 
+TEST_CASE("trainer: ranks in processes of their own give the same bits, after a kill too") {
+  const auto expected = undisturbed();
+  const Words apart = with(kShort, {{"per_process", "1"}});
+  CHECK(undisturbed(apart) == expected);
+  for (const char* at : {"setup", "forward", "backward", "step", "snapshot"}) {
+    CAPTURE(at);
+    Target target;
+    const int code =
+        run_with_fault(target, with(apart, {{"fault", "kill"},
+                                            {"at", at},
+                                            {"rank", "1"},
+                                            {"step", at == std::string("setup") ? "0" : "31"}}));
+    CHECK_MESSAGE(code == 0, target.errors());
+    CHECK(numbers(target) == expected);
+    CHECK(target.errors().find("rank 1: killed by signal 9") != std::string::npos);
+  }
+}
+
 TEST_CASE("trainer: without retries a killed process is an error that names ranks and cause") {
   Target target;
   const int code = run_with_fault(
