@@ -1,6 +1,7 @@
 #include "sgd/internal/operator_impl.hpp"
 
 #include "sgd/internal/refuse.hpp"
+#include "sgd/internal/same_model.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -61,6 +62,13 @@ void TrainingOperator::Impl::register_data(DataLoader train, DataLoader validati
 }
 
 void TrainingOperator::Impl::finish_setup() {
+  if (env.world_size > 1) {
+    std::string registered;
+    for (const auto& [name, module] : modules) registered += "model '" + name + "', ";
+    registered += train_loader.dataset ? "training data" : "no training data";
+    if (validation_loader.dataset) registered += " and validation data";
+    internal::check_same_parts(registered, *env.collectives);
+  }
   for (std::size_t i = 0; env.world_size > 1 && i < modules.size(); ++i) {
     const auto& [name, module] = modules[i];
     if (i >= parts.models.size() && !is_trainable(*module)) continue;  // a criterion

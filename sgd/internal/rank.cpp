@@ -5,6 +5,9 @@
 #include "sgd/internal/limits.hpp"
 #include "sgd/operator_function.hpp"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -23,6 +26,19 @@ torch::Device device_of(const RankPlan& plan, int local_rank) {
                                "away to train on CPUs"));
   return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % count));
 }
+
+/// User code that calls exit() has the thread's own objects destroyed first, then the process's,
+/// under the feet of the other ranks: this one ends the process before.
+struct ExitGuard {
+  bool armed = false;
+  ~ExitGuard() {
+    if (!armed) return;
+    std::fprintf(stderr, "user code of a rank has called exit()\n");
+    std::fflush(nullptr);
+    ::_exit(1);
+  }
+};
+thread_local ExitGuard exit_guard;
 
 }  // namespace
 
@@ -69,6 +85,7 @@ RankStatus Rank::status() const {
 }
 
 void Rank::run() {
+  exit_guard.armed = true;
   at::set_num_threads(spec_.plan.threads);
   const auto told = fence(Errc::user_code, [this] {
     try {
@@ -93,6 +110,7 @@ void Rank::run() {
   driver_.reset();
   operator_.reset();
   generator_in_use_.reset();
+  exit_guard.armed = false;
   const std::lock_guard lock(mutex_);
   ended_ = true;
   changed_.notify_all();
@@ -161,8 +179,7 @@ void Rank::carry_out(const CallSpec& call) {
       return;
     }
     told.metrics = perform(call).to_json();
-    if (call.kind != CallSpec::Kind::validate && call.kind != CallSpec::Kind::form)
-      take_snapshot(&call, told.metrics);
+    if (call.kind != CallSpec::Kind::form) take_snapshot(&call, told.metrics);
   });
   if (!done) told.error = done.error();
   spec_.tell(std::move(told));

@@ -121,6 +121,16 @@ void check_same_model(const std::string& model_name, const torch::nn::Module& mo
   refuse(sentence);
 }
 
+void check_same_parts(const std::string& parts, Collectives& collectives) {
+  const auto hash = static_cast<std::int64_t>(std::hash<std::string>{}(parts));
+  const torch::Tensor sums =
+      collectives.all_gather(torch::tensor({hash, static_cast<std::int64_t>(parts.size())}));
+  if (sums.eq(sums[0]).all().item<bool>()) return;
+  const auto size = sums.select(1, 1).max().item<std::int64_t>() + 1;  // a NUL ends each
+  refuse("setup must register the same on all ranks: " +
+         by_rank(gather_texts(parts, size, collectives)));
+}
+
 void broadcast_tensors(std::span<const torch::Tensor> tensors, Collectives& collectives) {
   const torch::NoGradGuard no_grad;
   std::map<std::pair<torch::ScalarType, std::string>, std::vector<torch::Tensor>> kinds;

@@ -22,6 +22,10 @@ namespace troupe::sgd::internal {
 void check_same_model(const std::string& model_name, const torch::nn::Module& model,
                       const std::string& options, Collectives& collectives);
 
+/// Before them: `parts` is a line that tells which models and data the rank has. Others on another
+/// rank would meet collectives that are not theirs.
+void check_same_parts(const std::string& parts, Collectives& collectives);
+
 /// Rank 0's values for all, many tensors in few collectives. Shapes and types must be the same on
 /// all ranks.
 void broadcast_tensors(std::span<const torch::Tensor> tensors, Collectives& collectives);

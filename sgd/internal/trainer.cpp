@@ -24,10 +24,13 @@ const bool kTypesAdded = add_message_types(&add_block<caf::id_block::troupe_sgd>
 
 namespace fs = std::filesystem;
 
-/// What the actor and the user's thread share.
+using Answer = Result<std::vector<std::string>>;
+
+/// What the actor and the user's threads share.
 struct Shared {
   std::mutex mutex;
-  std::map<std::uint64_t, std::promise<Result<std::vector<std::string>>>> calls;
+  std::map<std::uint64_t, std::promise<Answer>> calls;
+  bool shut_down = false;
   std::atomic<int> world_size{0};
   // touched by the actor while a call runs, else by the user's thread
   std::vector<SnapshotMemory> memory;  ///< of each process
@@ -37,6 +40,7 @@ struct Shared {
 
 struct Found {
   std::int64_t number = 0;
+  std::int64_t next = 1;  ///< a number that no process has written, whole group or not
   std::vector<std::string> paths = {};
 };
 
@@ -45,9 +49,11 @@ struct Found {
 Found newest_common(const Shared& shared) {
   std::map<std::int64_t, std::vector<std::string>, std::greater<>> by_number;
   std::map<std::int64_t, std::int64_t> wanted;
+  Found found{.number = shared.void_until, .next = shared.void_until + 1};
   for (const auto& memory : shared.memory)
     for (const auto& kept : memory.kept()) {
       const auto number = kept.reader.info().iteration;
+      found.next = std::max(found.next, number + 1);
       if (number <= shared.void_until) continue;
       auto path = memory.paths()[static_cast<std::size_t>(kept.place)];
       auto& paths = by_number[number];
@@ -58,12 +64,14 @@ Found newest_common(const Shared& shared) {
         paths.push_back(std::move(path));
       }
     }
+  if (!shared.loaded.empty()) found.paths = {shared.loaded};
   for (auto& [number, paths] : by_number)
-    if (wanted.contains(number) && std::ssize(paths) == wanted[number])
-      return {number, std::move(paths)};
-  Found loaded{.number = shared.void_until};
-  if (!shared.loaded.empty()) loaded.paths = {shared.loaded};
-  return loaded;
+    if (wanted.contains(number) && std::ssize(paths) == wanted[number]) {
+      found.number = number;
+      found.paths = std::move(paths);
+      break;
+    }
+  return found;
 }
 
 /// The shell around `WorkerGroup`.
@@ -241,7 +249,7 @@ class TrainerActor {
     plan.snapshots_within_calls = plan_->snapshots;
     const auto found = newest_common(*shared_);
     plan.restore = found.paths;
-    plan.next_snapshot = found.number + 1;
+    plan.next_snapshot = found.next;
     const auto index = static_cast<std::size_t>(form.process);
     if (index < shared_->memory.size()) {
       plan.memory = shared_->memory[index].paths();
@@ -327,49 +335,58 @@ caf::behavior trainer_actor(TrainerActor::Self* self,
   return self->state.behavior();
 }
 
+Error was_shut_down() {
+  return make_error(Errc::cancelled, "the trainer was shut down; make another one");
+}
+
 }  // namespace
 
 struct Trainer::Impl {
   std::shared_ptr<const TrainerPlan> plan;
   std::shared_ptr<Shared> shared = std::make_shared<Shared>();
   caf::actor actor;
+  std::mutex one_call;  ///< at a time
   std::uint64_t call_count = 0;
-  bool shut_down = false;
+
+  void start(caf::actor_system& system, TrainerPlan the_plan, TrainerActor::Place place) {
+    plan = std::make_shared<const TrainerPlan>(std::move(the_plan));
+    actor = system.spawn<caf::detached>(trainer_actor, plan, shared, place);
+    actor->attach_functor([shared = shared] {  // whatever ends it: nobody waits for it any more
+      const std::lock_guard lock(shared->mutex);
+      for (auto& [id, answer] : shared->calls) answer.set_value(was_shut_down());
+      shared->calls.clear();
+    });
+  }
 };
 
 Trainer::Trainer(Cluster& cluster, TrainerPlan plan) : impl_(std::make_unique<Impl>()) {
-  impl_->plan = std::make_shared<const TrainerPlan>(std::move(plan));
-  impl_->actor = actor_system(cluster).spawn<caf::detached>(
-      trainer_actor, impl_->plan, impl_->shared, TrainerActor::Place{.cluster = &cluster});
+  impl_->start(actor_system(cluster), std::move(plan), {.cluster = &cluster});
 }
 
 Trainer::Trainer(Worker& worker, TrainerPlan plan) : impl_(std::make_unique<Impl>()) {
-  impl_->plan = std::make_shared<const TrainerPlan>(std::move(plan));
-  impl_->actor = actor_system(worker).spawn<caf::detached>(
-      trainer_actor, impl_->plan, impl_->shared, TrainerActor::Place{.worker = &worker});
+  impl_->start(actor_system(worker), std::move(plan), {.worker = &worker});
 }
 
 Trainer::~Trainer() { shut_down(); }
 
 void Trainer::shut_down() {
-  if (impl_->shut_down) return;
-  impl_->shut_down = true;
+  const std::lock_guard lock(impl_->shared->mutex);
+  if (std::exchange(impl_->shared->shut_down, true)) return;
   caf::anon_send(impl_->actor, leave_atom_v);
-  impl_->actor = nullptr;
 }
 
 int Trainer::world_size() const { return impl_->shared->world_size; }
 
 Result<std::vector<tune::Metrics>> Trainer::call(CallSpec call, int retries) {
-  if (impl_->shut_down)
-    return make_error(Errc::cancelled, "the trainer was shut down; make another one");
+  const std::lock_guard one(impl_->one_call);
   call.id = ++impl_->call_count;
-  std::future<Result<std::vector<std::string>>> answer;
+  std::future<Answer> answer;
   {
-    const std::lock_guard lock(impl_->shared->mutex);
+    const std::lock_guard lock(impl_->shared->mutex);  // sent before the actor is told to leave
+    if (impl_->shared->shut_down) return was_shut_down();
     answer = impl_->shared->calls[call.id].get_future();
+    caf::anon_send(impl_->actor, call_atom_v, call, static_cast<std::int32_t>(retries));
   }
-  caf::anon_send(impl_->actor, call_atom_v, call, static_cast<std::int32_t>(retries));
   auto texts = answer.get();  // the group's own limits end every call
   if (!texts) return texts.error();
   std::vector<tune::Metrics> metrics;
@@ -390,7 +407,10 @@ Result<std::vector<CheckpointReader>> Trainer::state() {
     if (!reader) return reader.error();
     readers.push_back(std::move(*reader));
   }
-  if (readers.empty())
+  // An older one is not the state that was asked for.
+  const auto id = static_cast<std::int64_t>(impl_->call_count);
+  if (readers.empty() || !readers.front().has(kCallBlob) ||
+      readers.front().integer(kCallBlob) != id)
     return make_error(Errc::io, "the trainer's state could not be kept; its log says why");
   return readers;
 }
@@ -401,12 +421,17 @@ Result<void> Trainer::set_state(std::string path) {
   if (!reader->has(kProcessesBlob))
     return make_error(Errc::bad_request, path + " is a checkpoint, but not one of a trainer");
   auto& shared = *impl_->shared;
+  const auto loaded_before = std::exchange(shared.loaded, std::move(path));
+  const auto void_before = shared.void_until;
   for (const auto& memory : shared.memory)
     for (const auto& kept : memory.kept())
       shared.void_until = std::max(shared.void_until, kept.reader.info().iteration);
-  shared.loaded = std::move(path);
   caf::anon_send(impl_->actor, again_atom_v);
-  return {};
+  const auto taken = call({.kind = CallSpec::Kind::snapshot}, 3);
+  if (taken) return {};
+  shared.loaded = loaded_before;
+  shared.void_until = void_before;
+  return taken.error();
 }
 
 }  // namespace troupe::sgd::internal

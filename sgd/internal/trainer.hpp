@@ -48,11 +48,12 @@ class Trainer {
   /// The state after the last call: what ranks share and each rank's own part. Takes a snapshot
   /// when there is none. Valid until the next call.
   Result<std::vector<CheckpointReader>> state();
-  /// Ranks begin from there with the next call. A snapshot's path or a checkpoint's folder.
+  /// The ranks go on from there: a checkpoint's folder, which is not needed afterwards. After an
+  /// error they go on from where they were.
   Result<void> set_state(std::string path);
 
   int world_size() const;  ///< as it is now; 0: not formed
-  void shut_down();
+  void shut_down();        ///< also while a call runs, which then ends with cancelled
 
  private:
   struct Impl;

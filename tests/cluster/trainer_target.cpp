@@ -12,10 +12,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
+#include <memory>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -57,8 +61,11 @@ class Op final : public sgd::TrainingOperator {
     std::int64_t width = 32;
     if (config.get_or("wider_on", -1) == rank()) width = 33;
     Net net(config.get<bool>("noisy"), width);
+    std::vector<sgd::NamedModel> models{{"net", net}};
+    if (config.get_or("two_models_on", -1) == rank())
+      models.push_back({"extra", torch::nn::Linear(2, 2)});
     register_components({
-        .model = net,
+        .models = models,
         .optimizer =
             torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)),
         .criterion = torch::nn::NLLLoss(),
@@ -69,7 +76,7 @@ class Op final : public sgd::TrainingOperator {
     const auto samples = config.get<int>("samples");
     const auto x = torch::randn({samples, 20});
     const auto y = (x.narrow(1, 0, 4) * 2 + 0.3 * torch::randn({samples, 4})).argmax(1);
-    register_data({.dataset = {{x}, y}, .options = {.batch_size = 8}},
+    register_data({.dataset = {{x}, y}, .options = {.batch_size = config.get<int>("batch")}},
                   {.dataset = {{x}, y}, .options = {.batch_size = 32, .shuffle = false}});
   }
 
@@ -91,6 +98,28 @@ class Op final : public sgd::TrainingOperator {
     return metrics;
   }
 
+  /// With its own loop a state between two steps is none that anyone can go on from.
+  tune::Metrics train_epoch() override {
+    if (!config().get<bool>("own_loop")) return TrainingOperator::train_epoch();
+    double sum = 0;
+    std::int64_t count = 0;
+    auto batches = train_batches();
+    for (const auto& batch : batches) {
+      auto noisy = batch;
+      noisy.features[0] = batch.features[0] + 0.1 * torch::randn_like(batch.features[0]);
+      sum += *train_batch(noisy, batches.info()).number("train_loss");
+      ++count;
+    }
+    return {{"own_loss", sum / double(count)}, {"num_samples", count}};
+  }
+
+  tune::Metrics validate_batch(const sgd::Batch& batch, const sgd::BatchInfo& info) override {
+    fault("validation", info.batch_index);
+    return TrainingOperator::validate_batch(batch, info);
+  }
+
+  void check_fault(const char* where) { fault(where, global_step()); }
+
   void state_dict(CheckpointWriter& out) override {
     fault("snapshot", global_step());
     out.integer("steps", global_step());
@@ -111,12 +140,16 @@ class Op final : public sgd::TrainingOperator {
     return config().get<std::string>("fault_at") == where &&
            config().get<int>("fault_rank") == rank() && config().get<int>("fault_step") <= step;
   }
-  /// Whether it is the first process to come here.
+  /// Whether it is the first process to come here, or the "times"-th.
   bool once() const {
-    const int made = ::open(config().get<std::string>("fault_file").c_str(),
-                            O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
-    if (made >= 0) ::close(made);
-    return made >= 0;
+    for (int i = 0; i < config().get<int>("fault_times"); ++i) {
+      const auto file = config().get<std::string>("fault_file") + (i ? std::to_string(i) : "");
+      const int made = ::open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+      if (made < 0) continue;
+      ::close(made);
+      return true;
+    }
+    return false;
   }
   void fault(const std::string& where, std::int64_t step) {
     if (!is_my_fault(where, step) || !once()) return;
@@ -125,23 +158,35 @@ class Op final : public sgd::TrainingOperator {
                  static_cast<long long>(step));
     if (what == "kill") ::kill(::getpid(), SIGKILL);
     if (what == "stop") ::kill(::getpid(), SIGSTOP);
+    if (what == "abort") std::abort();
+    if (what == "exit") std::exit(0);
+    if (what == "fork" && ::fork() == 0) ::_exit(0);
+    if (what == "throw_number") throw 42;
     if (what == "throw") throw std::runtime_error("no such luck");
     // tidy: sleep: being slow is what this rank is told
     if (what == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(6500));
   }
 };
 
-sgd::TorchTrainerOptions options_of_words() {
+sgd::TorchTrainerOptions options_of_words(const std::string& before = {}) {
+  const auto number = [&](const std::string& name, int fallback) {
+    return ::number(words.contains(before + name) ? before + name : name, fallback);
+  };
   return {
       .num_workers = number("workers", 2),
       .num_cpus_per_worker = 0.25,
+      .use_gpu = word("gpu") == "1",
       .config = {{"noisy", word("noisy", "1") == "1"},
                  {"samples", number("samples", 400)},
+                 {"batch", number("batch", 8)},
                  {"wider_on", number("wider_on", -1)},
+                 {"two_models_on", number("two_models_on", -1)},
+                 {"own_loop", word("own_loop") == "1"},
                  {"fault", word("fault", "none")},
                  {"fault_at", word("at", "nowhere")},
                  {"fault_rank", number("rank", 0)},
                  {"fault_step", number("step", 0)},
+                 {"fault_times", number("times", 1)},
                  {"fault_file", word("file", "/dev/null/none")}},
       .seed = 5,
       .ranks_per_process = number("per_process", 0),
@@ -151,10 +196,20 @@ sgd::TorchTrainerOptions options_of_words() {
   };
 }
 
+/// Takes the place of an epoch and a validation under Tune.
+tune::Metrics two_steps(sgd::TorchTrainer<Op>& trainer, const sgd::TuneInfo& info) {
+  auto metrics = unwrap(trainer.train({.num_steps = 2, .reduce_results = false}));
+  metrics.set("iteration_told", info.iteration);
+  return metrics;
+}
+
 /// The same under Tune: two trials, one after the other.
 int search(Cluster& cluster) {
+  using Trainer = sgd::TorchTrainer<Op>;
+  auto trainable = word("override") == "1" ? Trainer::as_trainable<&two_steps>(options_of_words())
+                                           : Trainer::as_trainable(options_of_words());
   const auto analysis =
-      tune::run(cluster, sgd::TorchTrainer<Op>::as_trainable(options_of_words()),
+      tune::run(cluster, std::move(trainable),
                 tune::RunOptions{.name = "run",
                                  .metric = "val_loss",
                                  .mode = tune::Mode::min,
@@ -170,15 +225,11 @@ int search(Cluster& cluster) {
   for (const auto& trial : analysis->trials()) {
     std::printf("%s", trial.state == tune::TrialState::terminated ? "ended" : "failed");
     for (const char* key : {"training_iteration", "epoch", "train_loss", "train_num_samples",
-                            "val_loss", "val_num_samples"})
+                            "val_loss", "val_num_samples", "1/train_loss", "iteration_told"})
       std::printf(" %s=%.17g", key, trial.last_result.number(key).value_or(-1));
     std::printf("\n");
   }
   return 0;
-}
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -189,6 +240,102 @@ tune::Metrics digest(Op& op) {
   return {{"digest", text}, {"pid", static_cast<std::int64_t>(::getpid())}};
 }
 
+tune::Metrics faulty(Op& op) {
+  op.check_fault("function");
+  return {};
+}
+
+tune::Metrics pid() { return {{"pid", static_cast<std::int64_t>(::getpid())}}; }
+
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// One of "calls": its metrics, or its error. "train:3" trains 3 steps.
+Result<tune::Metrics> call(sgd::TorchTrainer<Op>& trainer, const std::string& name,
+                           const std::string& argument) {
+  const auto nothing = [](const Result<void>& done) {
+    return done ? Result<tune::Metrics>(tune::Metrics{}) : Result<tune::Metrics>(done.error());
+  };
+  const auto first = [](const Result<std::vector<tune::Metrics>>& ranks) {
+    return ranks ? Result<tune::Metrics>(ranks->back()) : Result<tune::Metrics>(ranks.error());
+  };
+  const int retries = number("retries", 3);
+  const int steps = argument.empty() ? 0 : std::atoi(argument.c_str());
+  if (name == "train") return trainer.train({.num_steps = steps, .max_retries = retries});
+  if (name == "ranks") return trainer.train({.num_steps = steps, .reduce_results = false});
+  if (name == "validate") return trainer.validate({.num_steps = steps, .max_retries = retries});
+  if (name == "scheduler") return nothing(trainer.update_scheduler(0.5));
+  if (name == "save") return nothing(trainer.save(argument));
+  if (name == "load") return nothing(trainer.load(argument));
+  if (name == "function") return first(trainer.apply_all_operators<&faulty>());
+  if (name == "digest") return first(trainer.apply_all_operators<&digest>());
+  if (name == "kill") {
+    const auto ranks = trainer.apply_all_workers<&pid>();
+    if (!ranks) return ranks.error();
+    ::kill(static_cast<pid_t>(ranks->front().number("pid").value_or(0)), SIGKILL);
+    return tune::Metrics{};
+  }
+  if (name == "rm") {
+    std::filesystem::remove_all(argument);
+    return tune::Metrics{};
+  }
+  if (name == "local") {
+    const auto op = trainer.get_local_operator();
+    if (!op) return op.error();
+    return digest(**op);
+  }
+  if (name == "shutdown") {
+    trainer.shutdown();
+    return tune::Metrics{};
+  }
+  if (name == "shutdown_soon") {  // in the middle of the next call, from another thread
+    static std::jthread other([&trainer] {
+      while (::access(word("file").c_str(), F_OK) != 0) std::this_thread::yield();
+      trainer.shutdown();
+    });
+    return tune::Metrics{};
+  }
+  return make_error(Errc::bad_request, "no such call: " + name);
+}
+
+/// "calls=train:3,validate": one line each, "train:3 ok {…}" or "train:3 user code: …".
+int calls(Cluster& cluster) {
+  std::vector<std::unique_ptr<sgd::TorchTrainer<Op>>> trainers;
+  for (int i = 0; i < number("trainers", 1); ++i)
+    trainers.push_back(std::make_unique<sgd::TorchTrainer<Op>>(cluster, options_of_words()));
+  std::istringstream list(word("calls"));
+  for (std::string item; std::getline(list, item, ',');) {
+    if (item == "new") {  // another trainer in the first one's place
+      trainers.front() =
+          std::make_unique<sgd::TorchTrainer<Op>>(cluster, options_of_words("next_"));
+      continue;
+    }
+    const auto colon = item.find(':');
+    const auto argument = colon == std::string::npos ? "" : item.substr(colon + 1);
+    std::vector<std::string> lines(trainers.size());
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t i = 0; i < trainers.size(); ++i)
+        threads.emplace_back([&, i] {
+          const auto begun = now_s();
+          auto result = call(*trainers[i], item.substr(0, colon), argument);
+          if (result && result->find("pid")) result->set("pid", 0);
+          lines[i] = result ? "ok " + result->to_json() : describe(result.error());
+          std::fprintf(stderr, "%s took %.3f s\n", item.c_str(), now_s() - begun);
+        });
+    }
+    for (const auto& line : lines)
+      std::printf("%s %s\n", item.substr(0, item.find('/')).c_str(), line.c_str());
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   auto cluster = init(argc, argv);
   for (int i = 1; i < argc; ++i) {
@@ -197,6 +344,7 @@ int main(int argc, char** argv) {
     words[text.substr(0, equals)] = text.substr(equals + 1);
   }
   if (word("mode") == "tune") return search(cluster);
+  if (words.contains("calls")) return calls(cluster);
   sgd::TorchTrainer<Op> trainer(cluster, options_of_words());
   const int retries = number("retries", 3);
   int failures = 0;

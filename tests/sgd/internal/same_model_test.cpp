@@ -54,6 +54,18 @@ TEST_CASE("same model: a rank without a bias is an error on all ranks, with both
         "on rank 1)");
 }
 
+TEST_CASE("same model: ranks with other models or data are told so, all alike") {
+  const auto sentences = test::run_ranks(3, [&](Collectives& collectives) {
+    const bool odd = collectives.rank() == 2;
+    sgd::internal::check_same_parts(odd ? "model 'a', no training data" : "model 'a', model 'b'",
+                                    collectives);
+  });
+  for (const auto& sentence : sentences)
+    CHECK(sentence ==
+          "setup must register the same on all ranks: model 'a', model 'b' on ranks 0 and 1; "
+          "model 'a', no training data on rank 2");
+}
+
 TEST_CASE("same model: a rank with a frozen weight is an error that names it") {
   CHECK(told(
             2, 1, [](Parts& parts) { parts.add("fc", Linear(3, 4)); },
