@@ -4,6 +4,7 @@
 #include "sgd/sgd.hpp"
 #include "sgd/torch_trainer.hpp"
 #include "tune/run.hpp"
+#include "tune/schedulers/asha.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -200,6 +202,7 @@ sgd::TorchTrainerOptions options_of_words(const std::string& before = {}) {
 tune::Metrics two_steps(sgd::TorchTrainer<Op>& trainer, const sgd::TuneInfo& info) {
   auto metrics = unwrap(trainer.train({.num_steps = 2, .reduce_results = false}));
   metrics.set("iteration_told", info.iteration);
+  metrics.set("val_loss", 1.0);  // what the search looks at
   return metrics;
 }
 
@@ -208,15 +211,22 @@ int search(Cluster& cluster) {
   using Trainer = sgd::TorchTrainer<Op>;
   auto trainable = word("override") == "1" ? Trainer::as_trainable<&two_steps>(options_of_words())
                                            : Trainer::as_trainable(options_of_words());
+  std::optional<Resources> resources;
+  if (word("resources") == "1") resources = Resources{.cpus = 1};
+  tune::AnyScheduler scheduler;
+  if (word("asha") == "1")
+    scheduler = tune::ASHAScheduler({.max_t = 9, .grace_period = 1, .reduction_factor = 2});
   const auto analysis =
       tune::run(cluster, std::move(trainable),
                 tune::RunOptions{.name = "run",
                                  .metric = "val_loss",
                                  .mode = tune::Mode::min,
                                  .stop = {{"training_iteration", number("epochs", 3)}},
-                                 .num_samples = 2,
+                                 .num_samples = number("trials", 2),
                                  .max_concurrent_trials = 1,
+                                 .scheduler = scheduler,
                                  .seed = 3,
+                                 .resources_per_trial = resources,
                                  .checkpoint_freq = 1,
                                  .max_failures = number("retries", 3),
                                  .local_dir = word("folder"),
@@ -225,7 +235,7 @@ int search(Cluster& cluster) {
   for (const auto& trial : analysis->trials()) {
     std::printf("%s", trial.state == tune::TrialState::terminated ? "ended" : "failed");
     for (const char* key : {"training_iteration", "epoch", "train_loss", "train_num_samples",
-                            "val_loss", "val_num_samples", "1/train_loss", "iteration_told"})
+                            "val_loss", "val_num_samples", "1/num_samples", "iteration_told"})
       std::printf(" %s=%.17g", key, trial.last_result.number(key).value_or(-1));
     std::printf("\n");
   }

@@ -181,6 +181,33 @@ TEST_CASE("trainer: under Tune a killed trial goes on from its checkpoint with t
   }
 }
 
+TEST_CASE("trainer: under Tune a step of the user's own takes the default's place") {
+  const auto lines = undisturbed(with(kShort, {{"mode", "tune"}, {"override", "1"}}));
+  for (const auto& line : lines) {
+    CHECK(line.find("ended training_iteration=2 ") == 0);
+    CHECK_MESSAGE(line.find("1/num_samples=16 iteration_told=1") != std::string::npos, line);
+  }
+}
+
+TEST_CASE("trainer: under Tune resources beside those of the ranks are refused") {
+  Target target;
+  CHECK(target.run(with(kShort, {{"mode", "tune"}, {"resources", "1"}})) == 1);
+  CHECK_MESSAGE(target.errors().find("resources_per_trial is given") != std::string::npos,
+                target.errors());
+}
+
+TEST_CASE("trainer: under Tune a trial that the scheduler ends early leaves nothing") {
+  const auto lines = undisturbed(
+      with(kShort, {{"mode", "tune"}, {"asha", "1"}, {"trials", "4"}, {"epochs", "4"}}));
+  REQUIRE(lines.size() == 4);
+  int early = 0;
+  for (const auto& line : lines) {
+    CHECK(line.starts_with("ended "));
+    if (line.find("training_iteration=4 ") == std::string::npos) ++early;
+  }
+  CHECK(early > 0);
+}
+
 namespace {
 
 /// The lines of a run of "calls", which must have gone well.
