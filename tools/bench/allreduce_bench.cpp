@@ -1,6 +1,7 @@
-// What adding up costs: ranks as threads of one process, ours beside LibTorch's Gloo, beside Open
-// MPI's shared memory (where mpirun is), and beside the copy bandwidth of the machine. --quick:
-// alive or not, no figures.
+// What adding up costs: ranks as threads of one process and as processes of one machine, ours
+// beside LibTorch's Gloo, beside Open MPI's shared memory (where mpirun is), and beside the copy
+// bandwidth of the machine. --quick: alive or not, no figures. Gloo's ranks are always threads:
+// they speak over loopback as those of processes do.
 //
 // Copy bandwidth: as many threads as there are ranks copy a buffer of the same size each, all at
 // once. An all-reduce of n bytes over p ranks must read p·n and write p·n bytes, and that is what
@@ -9,6 +10,8 @@
 // to scale the buffers where they are, which touches what ours touches, stands beside.
 #include "sgd/internal/collectives.hpp"
 #include "sgd/internal/comm_actor.hpp"
+#include "sgd/internal/shared_group.hpp"
+#include "sgd/internal/shared_segment.hpp"
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -74,6 +77,19 @@ class Way {
   virtual Durations run(int count) = 0;
 };
 
+/// What each rank does: `count` averages of its buffer.
+Durations average(Collectives& mine, torch::Tensor& buffer, int count) {
+  buffer.fill_(mine.rank());
+  mine.barrier();
+  auto durations = repeat(count, [&] { mine.wait(mine.start_average(0, buffer, 1)); });
+  const auto right = static_cast<float>(mine.world_size() - 1) / 2;
+  if (!buffer.eq(right).all().item<bool>()) {
+    std::fputs("the average is wrong\n", stderr);
+    std::exit(1);
+  }
+  return durations;
+}
+
 class Ours final : public Way {
  public:
   Ours(caf::actor_system& system, int world_size, std::int64_t floats)
@@ -85,17 +101,8 @@ class Ours final : public Way {
   }
   Durations run(int count) override {
     return on_ranks(group_.world_size(), [&](int rank) {
-      auto& mine = *ranks_[static_cast<std::size_t>(rank)];
-      auto& buffer = buffers_[static_cast<std::size_t>(rank)];
-      buffer.fill_(rank);
-      mine.barrier();
-      auto durations = repeat(count, [&] { mine.wait(mine.start_average(0, buffer, 1)); });
-      const auto right = static_cast<float>(group_.world_size() - 1) / 2;
-      if (!buffer.eq(right).all().item<bool>()) {
-        std::fputs("the average is wrong\n", stderr);
-        std::exit(1);
-      }
-      return durations;
+      const auto index = static_cast<std::size_t>(rank);
+      return average(*ranks_[index], buffers_[index], count);
     });
   }
 
@@ -103,6 +110,68 @@ class Ours final : public Way {
   LocalGroup group_;
   std::vector<std::unique_ptr<Collectives>> ranks_;
   std::vector<torch::Tensor> buffers_;
+};
+
+pid_t start(std::vector<std::string> words) {
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_t pid = 0;
+  return posix_spawnp(&pid, argv[0], nullptr, nullptr, argv.data(), environ) == 0 ? pid : 0;
+}
+
+/// One rank of a group in shared memory, with a process of its own.
+class SharedRank {
+ public:
+  SharedRank(const std::string& path, int rank, std::int64_t floats)
+      : group_(unwrap(join_shared_group({.path = path, .first_rank = rank}))),
+        collectives_(group_->exchange(rank), kLimit),
+        buffer_(collectives_.allocate(floats, torch::kFloat, torch::kCPU)) {}
+
+  Durations run(int count) {  // rank 0 decides how many
+    const auto agreed = torch::full({1}, count, torch::kInt64);
+    collectives_.broadcast(agreed, 0);
+    count_ = agreed.item<int>();
+    return count_ > 0 ? average(collectives_, buffer_, count_) : Durations();
+  }
+  bool ended() const { return count_ == 0; }
+
+ private:
+  std::unique_ptr<ExchangeGroup> group_;
+  Collectives collectives_;
+  torch::Tensor buffer_;
+  int count_ = -1;
+};
+
+int run_shared_rank(char** argv) {
+  at::set_num_threads(1);
+  SharedRank rank(argv[0], std::stoi(argv[1]), std::stoll(argv[2]));
+  while (!rank.ended()) rank.run(0);
+  return 0;
+}
+
+/// This process is rank 0.
+class Shared final : public Way {
+ public:
+  Shared(int world_size, std::int64_t floats)
+      : segment_(unwrap(SharedSegment::create({.world_size = world_size}))),
+        rank_(segment_.path(), 0, floats) {
+    for (int rank = 1; rank < world_size; ++rank)
+      others_.push_back(start({"/proc/self/exe", "--rank", segment_.path(), std::to_string(rank),
+                               std::to_string(floats)}));
+  }
+  ~Shared() override {
+    rank_.run(0);
+    for (const pid_t other : others_) ::waitpid(other, nullptr, 0);
+  }
+  Durations run(int count) override {
+    return on_ranks(1, [&](int) { return rank_.run(count); });
+  }
+
+ private:
+  SharedSegment segment_;
+  SharedRank rank_;
+  std::vector<pid_t> others_;
 };
 
 class Gloo final : public Way {
@@ -185,11 +254,7 @@ std::map<std::int64_t, double> open_mpi(int world_size) {
   std::vector<std::string> words{
       "mpirun", "--allow-run-as-root",      "--oversubscribe", "--mca",      "btl", "self,vader",
       "-n",     std::to_string(world_size), ALLREDUCE_MPI,     file.string()};
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  pid_t pid = 0;
-  if (posix_spawnp(&pid, "mpirun", nullptr, nullptr, argv.data(), environ) == 0) {
+  if (const pid_t pid = start(words); pid != 0) {
     ::waitpid(pid, nullptr, 0);
     std::ifstream in(file);
     std::int64_t bytes = 0;
@@ -214,12 +279,13 @@ void measure(caf::actor_system& system, int world_size, std::int64_t bytes,
   Gloo gloo(world_size, floats);
   Copy copy(world_size, floats);
   Scale scale(world_size, floats);
+  Shared shared(world_size, floats);
   struct Run {
     Way& way;
     int count = 3;
     Durations durations = {};
   };
-  std::vector<Run> runs{{ours}, {gloo}, {copy}, {scale}};
+  std::vector<Run> runs{{ours}, {gloo}, {copy}, {scale}, {shared}};
   // in turns, so that what disturbs the machine disturbs all alike; the first turn warms up
   for (int turn = 0; turn < (quick ? 1 : 5); ++turn)
     for (auto& run : runs) {
@@ -233,12 +299,15 @@ void measure(caf::actor_system& system, int world_size, std::int64_t bytes,
   const double moved = 2.0 * world_size * static_cast<double>(bytes);
   std::printf(
       "%d ranks, %s: ours %.1f us, gloo %.1f us, copy %.1f us (%.1f GB/s read + written), "
-      "scale %.1f us\n",
-      world_size, size_text(bytes).c_str(), us[0], us[1], us[2], moved / us[2] / 1e3, us[3]);
+      "scale %.1f us; ours between processes %.1f us\n",
+      world_size, size_text(bytes).c_str(), us[0], us[1], us[2], moved / us[2] / 1e3, us[3], us[4]);
   bench::print_figure("  times as fast as gloo", us[1] / us[0], "x", bytes >= 1 << 20 ? 5 : 2,
                       true);
   if (bytes >= 4 << 20)
     bench::print_figure("  of the copy bandwidth", 100 * us[2] / us[0], "%", 70, true);
+  if (bytes >= 1 << 20)
+    bench::print_figure("  between processes, shared memory: times as fast as gloo", us[1] / us[4],
+                        "x", 1, true);
   if (const auto found = mpi.find(bytes); found != mpi.end())
     bench::print_figure("  times as fast as Open MPI (processes)", 1e6 * found->second / us[0], "x",
                         1.2, true);
@@ -247,6 +316,7 @@ void measure(caf::actor_system& system, int world_size, std::int64_t bytes,
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 5 && std::string(argv[1]) == "--rank") return run_shared_rank(argv + 2);
   const bool quick = argc > 1 && std::string(argv[1]) == "--quick";
   if (!quick && !bench::optimised()) return 1;
   troupe::internal::System system;
