@@ -19,18 +19,12 @@ using namespace troupe;
 using namespace troupe::sgd;
 using sgd::internal::mix_seed;
 using test::OperatorRank;
+using test::points;
 using test::same_bits;
 
 namespace {
 
 constexpr std::uint64_t kSeed = 17;
-
-/// [n, 4] and classes 0 to 2 that follow from them.
-DataLoader points(std::int64_t n, LoaderOptions options) {
-  auto x = (torch::arange(n * 4).reshape({n, 4}) * 37 % 101).to(torch::kFloat) / 50 - 1;
-  auto y = x.narrow(1, 0, 3).argmax(1);
-  return {AnyDataset({x}, y), options};
-}
 
 /// With everything that makes training differ from run to run.
 struct NetImpl : torch::nn::Module {

@@ -436,4 +436,13 @@ void exchange_suite(const MakeGroup& make, const Layout& layout) {
   }
 }
 
+std::vector<int> two_or_three_groups(int world_size) {
+  switch (world_size) {
+    case 1: return {1};
+    case 2: return {1, 1};
+    case 3: return {2, 1};
+    default: return {1, world_size - 2, 1};
+  }
+}
+
 }  // namespace troupe::sgd::internal::test

@@ -16,6 +16,8 @@ using MakeGroup = std::function<std::unique_ptr<ExchangeGroup>(int world_size)>;
 
 /// The ranks of that many, in groups.
 using Layout = std::function<std::vector<int>(int world_size)>;
+/// One that has a group of several ranks, and three groups where there are four ranks or more.
+std::vector<int> two_or_three_groups(int world_size);
 
 /// Call in a test case: each of its sentences is a subcase.
 void exchange_suite(const MakeGroup& make, const Layout& layout = {});

@@ -16,6 +16,13 @@
 
 namespace troupe::test {
 
+/// [n, 4] and classes 0 to 2 that follow from them.
+inline sgd::DataLoader points(std::int64_t n, sgd::LoaderOptions options) {
+  auto x = (torch::arange(n * 4).reshape({n, 4}) * 37 % 101).to(torch::kFloat) / 50 - 1;
+  auto y = x.narrow(1, 0, 3).argmax(1);
+  return {sgd::AnyDataset({x}, y), options};
+}
+
 /// A rank of one operator, on its own thread.
 template <class Op>
 struct OperatorRank {

@@ -22,16 +22,10 @@ using sgd::internal::RankEnvironment;
 using test::flat;
 using test::on_ranks;
 using test::OperatorRank;
+using test::points;
 using test::same_bits;
 
 namespace {
-
-/// [n, 4] and classes 0 to 2 that follow from them.
-DataLoader points(std::int64_t n, LoaderOptions options) {
-  auto x = (torch::arange(n * 4).reshape({n, 4}) * 37 % 101).to(torch::kFloat) / 50 - 1;
-  auto y = x.narrow(1, 0, 3).argmax(1);
-  return {AnyDataset({x}, y), options};
-}
 
 struct PlainImpl : torch::nn::Module {
   explicit PlainImpl(bool norm = false) {

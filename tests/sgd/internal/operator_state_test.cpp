@@ -18,15 +18,10 @@ using namespace troupe::sgd;
 using sgd::internal::RankEnvironment;
 using test::on_ranks;
 using test::OperatorRank;
+using test::points;
 using test::TempFolder;
 
 namespace {
-
-DataLoader points(std::int64_t n, LoaderOptions options) {
-  auto x = (torch::arange(n * 4).reshape({n, 4}) * 37 % 101).to(torch::kFloat) / 50 - 1;
-  auto y = x.narrow(1, 0, 3).argmax(1);
-  return {AnyDataset({x}, y), options};
-}
 
 struct NetImpl : torch::nn::Module {
   NetImpl() {

@@ -87,15 +87,6 @@ class World final : public ExchangeGroup {
   std::vector<std::unique_ptr<Member>> members_;
 };
 
-std::vector<int> two_or_three_groups(int world_size) {
-  switch (world_size) {
-    case 1: return {1};
-    case 2: return {1, 1};
-    case 3: return {2, 1};
-    default: return {1, world_size - 2, 1};
-  }
-}
-
 class Alone final : public ExchangeGroup {
  public:
   Exchange& exchange(int rank) override { return group_.exchange(rank); }
@@ -217,9 +208,9 @@ TEST_CASE("peer link: groups whose leaders speak TLS exchange as every mail must
   suite::exchange_suite(
       [](int world_size) -> std::unique_ptr<ExchangeGroup> {
         if (world_size == 1) return std::make_unique<Alone>();
-        return std::make_unique<World>(two_or_three_groups(world_size));
+        return std::make_unique<World>(suite::two_or_three_groups(world_size));
       },
-      two_or_three_groups);
+      suite::two_or_three_groups);
 }
 
 TEST_CASE("peer link: two and three processes get the same bits, and again in a second run") {

@@ -42,21 +42,12 @@ class World final : public ExchangeGroup {
   std::vector<std::unique_ptr<LocalGroup>> groups_;  // last: they close their links
 };
 
-std::vector<int> two_or_three_groups(int world_size) {
-  switch (world_size) {
-    case 1: return {1};
-    case 2: return {1, 1};
-    case 3: return {2, 1};
-    default: return {1, world_size - 2, 1};
-  }
-}
-
 }  // namespace
 
 TEST_CASE("thread link: ranks in several groups exchange as those of one") {
   test::exchange_suite(
-      [](int world_size) { return std::make_unique<World>(two_or_three_groups(world_size)); },
-      two_or_three_groups);
+      [](int world_size) { return std::make_unique<World>(test::two_or_three_groups(world_size)); },
+      test::two_or_three_groups);
 }
 
 TEST_CASE("thread link: who fails is told to the ranks of all groups") {
