@@ -1,5 +1,6 @@
 #include "sgd/amp.hpp"
 
+#include "sgd/internal/blob_name.hpp"
 #include "sgd/internal/refuse.hpp"
 
 #include <cmath>
@@ -14,10 +15,6 @@
 //   scaler/scale, scaler/good_steps, scaler/skipped
 namespace troupe::sgd::internal {
 namespace {
-
-std::string join(std::string_view name, std::string_view part) {
-  return std::string(name) + "/" + std::string(part);
-}
 
 void check(bool possible, const char* option, double value, const char* allowed) {
   if (!possible)
@@ -107,16 +104,16 @@ void GradScaler::update(bool finite) {
 void GradScaler::save(CheckpointWriter& out, std::string_view name) const {
   out.text(name, enabled_ ? "GradScaler" : "off");
   if (!enabled_) return;
-  out.number(join(name, "scale"), scale_);
-  out.integer(join(name, "good_steps"), good_steps_);
-  out.integer(join(name, "skipped"), skipped_);
+  out.number(blob_name(name, "scale"), scale_);
+  out.integer(blob_name(name, "good_steps"), good_steps_);
+  out.integer(blob_name(name, "skipped"), skipped_);
 }
 
 void GradScaler::load(const CheckpointReader& in, std::string_view name) {
   if (in.text(name) == "off" || !enabled_) return;
-  const double scale = in.number(join(name, "scale"));
-  const std::int64_t good_steps = in.integer(join(name, "good_steps"));
-  const std::int64_t skipped = in.integer(join(name, "skipped"));
+  const double scale = in.number(blob_name(name, "scale"));
+  const std::int64_t good_steps = in.integer(blob_name(name, "good_steps"));
+  const std::int64_t skipped = in.integer(blob_name(name, "skipped"));
   check(scale > 0 && std::isfinite(scale), "the checkpoint's scale", scale, "above 0");
   scale_ = scale;
   good_steps_ = good_steps;

@@ -11,6 +11,9 @@ enum class Average : std::uint8_t {
   by_rank,    ///< the mean over ranks, as PyTorch's DDP; with equal batches the same bits
 };
 
+/// What an `all_reduce` makes of the ranks' values.
+enum class ReduceOp : std::uint8_t { sum, average, min, max };
+
 enum class Compression : std::uint8_t { none, fp16, bf16 };  ///< of gradients on their way
 
 /// What PyTorch's DistributedDataParallel takes, with its defaults.

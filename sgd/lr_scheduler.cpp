@@ -1,5 +1,6 @@
 #include "sgd/lr_scheduler.hpp"
 
+#include "sgd/internal/blob_name.hpp"
 #include "sgd/internal/refuse.hpp"
 
 #include <algorithm>
@@ -18,11 +19,9 @@
 namespace troupe::sgd {
 namespace {
 
-using internal::refuse;
+using internal::blob_name;
 
-std::string join(std::string_view name, std::string_view part) {
-  return std::string(name) + "/" + std::string(part);
-}
+using internal::refuse;
 
 /// Throws unless the option is possible; NaN never is.
 void check(bool possible, std::string_view option, double value, std::string_view allowed) {
@@ -246,15 +245,15 @@ class Plateau final : public LRScheduler {
 
   void save(CheckpointWriter& out, std::string_view name) const override {
     LRScheduler::save(out, name);
-    out.number(join(name, "best"), best_);
-    out.integer(join(name, "bad"), bad_);
-    out.integer(join(name, "cooldown"), cooldown_);
+    out.number(blob_name(name, "best"), best_);
+    out.integer(blob_name(name, "bad"), bad_);
+    out.integer(blob_name(name, "cooldown"), cooldown_);
   }
 
   void load(const CheckpointReader& in, std::string_view name) override {
-    const double best = in.number(join(name, "best"));
-    const std::int64_t bad = in.integer(join(name, "bad"));
-    const std::int64_t cooldown = in.integer(join(name, "cooldown"));
+    const double best = in.number(blob_name(name, "best"));
+    const std::int64_t bad = in.integer(blob_name(name, "bad"));
+    const std::int64_t cooldown = in.integer(blob_name(name, "cooldown"));
     LRScheduler::load(in, name);
     best_ = best;
     bad_ = bad;
@@ -339,10 +338,10 @@ std::vector<double> LRScheduler::rates() const {
 
 void LRScheduler::save(CheckpointWriter& out, std::string_view name) const {
   out.text(name, kind_);
-  out.integer(join(name, "steps"), steps_);
-  out.integer(join(name, "groups"), std::ssize(initial_));
+  out.integer(blob_name(name, "steps"), steps_);
+  out.integer(blob_name(name, "groups"), std::ssize(initial_));
   for (std::size_t g = 0; g < initial_.size(); ++g)
-    out.number(join(name, std::to_string(g) + "/initial"), initial_[g]);
+    out.number(blob_name(name, std::to_string(g) + "/initial"), initial_[g]);
 }
 
 void LRScheduler::load(const CheckpointReader& in, std::string_view name) {
@@ -350,8 +349,8 @@ void LRScheduler::load(const CheckpointReader& in, std::string_view name) {
   if (kind != kind_)
     refuse("checkpoint: '" + std::string(name) + "' is the state of " + kind + ", not of " +
            std::string(kind_));
-  const std::int64_t steps = in.integer(join(name, "steps"));
-  const std::int64_t groups = in.integer(join(name, "groups"));
+  const std::int64_t steps = in.integer(blob_name(name, "steps"));
+  const std::int64_t groups = in.integer(blob_name(name, "groups"));
   if (groups != std::ssize(initial_))
     refuse("checkpoint: '" + std::string(name) + "' is for " + std::to_string(groups) +
            " parameter groups, the optimizer has " + std::to_string(initial_.size()));
@@ -359,7 +358,7 @@ void LRScheduler::load(const CheckpointReader& in, std::string_view name) {
     refuse("checkpoint: '" + std::string(name) + "' has made " + std::to_string(steps) + " steps");
   std::vector<double> initial;
   for (std::size_t g = 0; g < initial_.size(); ++g)
-    initial.push_back(in.number(join(name, std::to_string(g) + "/initial")));
+    initial.push_back(in.number(blob_name(name, std::to_string(g) + "/initial")));
   steps_ = steps;
   initial_ = std::move(initial);
 }

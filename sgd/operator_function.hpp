@@ -2,6 +2,7 @@
 
 #include "sgd/training_operator.hpp"
 
+#include <memory>
 #include <string_view>
 #include <type_traits>
 #include <typeinfo>
@@ -9,6 +10,9 @@
 /// Functions that a trainer runs on its operators, by name: a pointer means nothing in another
 /// process. As the table of entries: written before `main`, never after.
 namespace troupe::sgd::internal {
+
+/// How a process makes an operator of the user's type.
+using MakeOperator = std::unique_ptr<TrainingOperator> (*)();
 
 using OperatorFunction = tune::Metrics (*)(TrainingOperator&);
 

@@ -1,5 +1,6 @@
 #include "sgd/state.hpp"
 
+#include "sgd/internal/blob_name.hpp"
 #include "sgd/internal/dtype.hpp"
 
 #include "sgd/internal/refuse.hpp"
@@ -27,14 +28,12 @@
 namespace troupe::sgd {
 namespace {
 
+using internal::blob_name;
+
 using internal::dtype_of;
 using internal::dtypes;
 
 using internal::refuse;
-
-std::string join(std::string_view a, std::string_view b) {
-  return std::string(a) + "/" + std::string(b);
-}
 
 std::string describe(DType dtype, c10::IntArrayRef shape) {
   for (const auto& [type, ours] : dtypes())
@@ -222,13 +221,17 @@ struct Saver {
   CheckpointWriter& out;
   std::string prefix;
 
-  void operator()(const char* name, double value) const { out.number(join(prefix, name), value); }
-  void operator()(const char* name, bool value) const { out.integer(join(prefix, name), value); }
+  void operator()(const char* name, double value) const {
+    out.number(blob_name(prefix, name), value);
+  }
+  void operator()(const char* name, bool value) const {
+    out.integer(blob_name(prefix, name), value);
+  }
   void operator()(const char* name, std::int64_t value) const {
-    out.integer(join(prefix, name), value);
+    out.integer(blob_name(prefix, name), value);
   }
   void operator()(const char* name, const torch::Tensor& value) const {
-    if (value.defined()) save_tensor(out, join(prefix, name), value);
+    if (value.defined()) save_tensor(out, blob_name(prefix, name), value);
   }
 };
 
@@ -239,7 +242,7 @@ struct Loader {
   std::set<std::string>& wanted;
   torch::Tensor parameter = {};  ///< whose state it is
 
-  std::string want(const char* name) const { return *wanted.insert(join(prefix, name)).first; }
+  std::string want(const char* name) const { return *wanted.insert(blob_name(prefix, name)).first; }
 
   void operator()(const char* name, double& value) const { value = in.number(want(name)); }
   void operator()(const char* name, bool& value) const { value = in.integer(want(name)) != 0; }
@@ -259,16 +262,16 @@ template <class Options, class State>
 void save_groups(CheckpointWriter& out, const std::string& name, const std::vector<Group>& groups,
                  const States& states) {
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    const std::string group = join(name, std::to_string(g));
+    const std::string group = blob_name(name, std::to_string(g));
     const auto& parameters = groups[g].params();
-    out.integer(join(group, "size"), static_cast<std::int64_t>(parameters.size()));
+    out.integer(blob_name(group, "size"), static_cast<std::int64_t>(parameters.size()));
     auto options = static_cast<const Options&>(groups[g].options());
     each(options, Saver{out, group});
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const auto found = states.find(key_of(parameters[i]));
       if (found == states.end()) continue;
       auto state = static_cast<const State&>(*found->second);  // shares its tensors
-      each(state, Saver{out, join(group, std::to_string(i))});
+      each(state, Saver{out, blob_name(group, std::to_string(i))});
     }
   }
 }
@@ -276,13 +279,13 @@ void save_groups(CheckpointWriter& out, const std::string& name, const std::vect
 template <class Options, class State>
 void load_groups(const CheckpointReader& in, const std::string& name, std::vector<Group>& groups,
                  States& states) {
-  std::set<std::string> wanted{join(name, "groups")};
+  std::set<std::string> wanted{blob_name(name, "groups")};
   std::vector<Options> all_options;
   States new_states;
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    const std::string group = join(name, std::to_string(g));
+    const std::string group = blob_name(name, std::to_string(g));
     const auto& parameters = groups[g].params();
-    const std::string size_name = *wanted.insert(join(group, "size")).first;
+    const std::string size_name = *wanted.insert(blob_name(group, "size")).first;
     const std::int64_t size = in.integer(size_name);
     if (size != static_cast<std::int64_t>(parameters.size()))
       refuse(where(in, size_name) + "is " + std::to_string(size) + ", but the group has " +
@@ -290,7 +293,7 @@ void load_groups(const CheckpointReader& in, const std::string& name, std::vecto
     Options& options = all_options.emplace_back(static_cast<const Options&>(groups[g].options()));
     each(options, Loader{in, group, wanted});
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const std::string prefix = join(group, std::to_string(i));
+      const std::string prefix = blob_name(group, std::to_string(i));
       if (!has_below(in, prefix)) continue;
       auto state = std::make_unique<State>();
       each(*state, Loader{in, prefix, wanted, parameters[i]});
@@ -350,9 +353,9 @@ void save(CheckpointWriter& out, std::string_view name, const torch::nn::Module&
   out.text(name, "module");
   for (const auto& [own_name, tensor, tied_to] : tensors_of(module)) {
     if (tied_to.empty())
-      save_tensor(out, join(name, own_name), tensor);
+      save_tensor(out, blob_name(name, own_name), tensor);
     else
-      out.text(join(name, own_name), tied_to);
+      out.text(blob_name(name, own_name), tied_to);
   }
 }
 
@@ -362,7 +365,7 @@ void load(const CheckpointReader& in, std::string_view name, torch::nn::Module& 
   const auto tensors = tensors_of(module);
   std::set<std::string> wanted;
   for (const auto& [own_name, tensor, tied_to] : tensors) {
-    const std::string full = *wanted.insert(join(prefix, own_name)).first;
+    const std::string full = *wanted.insert(blob_name(prefix, own_name)).first;
     const bool tied = find(in, full).dtype == DType::none;
     if (tied != !tied_to.empty() || (tied && in.text(full) != tied_to))
       refuse(where(in, full) +
@@ -373,14 +376,14 @@ void load(const CheckpointReader& in, std::string_view name, torch::nn::Module& 
   }
   check_no_more(in, prefix, wanted, "module");
   for (const auto& [own_name, tensor, tied_to] : tensors)
-    if (tied_to.empty()) read_tensor(in, join(prefix, own_name), tensor);
+    if (tied_to.empty()) read_tensor(in, blob_name(prefix, own_name), tensor);
 }
 
 void save(CheckpointWriter& out, std::string_view name, const torch::optim::Optimizer& optimizer) {
   const std::string kind = kind_of(optimizer);
   out.text(name, kind);
   const auto& groups = optimizer.param_groups();
-  out.integer(join(name, "groups"), static_cast<std::int64_t>(groups.size()));
+  out.integer(blob_name(name, "groups"), static_cast<std::int64_t>(groups.size()));
   for_kind(kind, [&]<class Options, class State>() {
     save_groups<Options, State>(out, std::string(name), groups, optimizer.state());
   });
@@ -390,9 +393,9 @@ void load(const CheckpointReader& in, std::string_view name, torch::optim::Optim
   const std::string kind = kind_of(optimizer);
   check_kind(in, std::string(name), kind);
   auto& groups = optimizer.param_groups();
-  const std::int64_t count = in.integer(join(name, "groups"));
+  const std::int64_t count = in.integer(blob_name(name, "groups"));
   if (count != static_cast<std::int64_t>(groups.size()))
-    refuse(where(in, join(name, "groups")) + "is " + std::to_string(count) +
+    refuse(where(in, blob_name(name, "groups")) + "is " + std::to_string(count) +
            ", but the optimizer has " + std::to_string(groups.size()) + " groups of parameters");
   for_kind(kind, [&]<class Options, class State>() {
     load_groups<Options, State>(in, std::string(name), groups, optimizer.state());

@@ -30,16 +30,6 @@ bool is_classification(const torch::Tensor& output, const torch::Tensor& target)
          target.dim() == 1 && output.size(0) == target.size(0);
 }
 
-internal::Reduce reduce_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::average: return internal::Reduce::average;
-    case ReduceOp::min: return internal::Reduce::min;
-    case ReduceOp::max: return internal::Reduce::max;
-    case ReduceOp::sum: break;
-  }
-  return internal::Reduce::sum;
-}
-
 }  // namespace
 
 TrainingOperator::TrainingOperator() : impl_(std::make_unique<Impl>()) {}
@@ -155,7 +145,7 @@ TrainingOperator::NoSync::NoSync(TrainingOperator& owner) : owner_(owner) {
 TrainingOperator::NoSync::~NoSync() { owner_.impl_->end_no_sync(); }
 
 void TrainingOperator::all_reduce(torch::Tensor tensor, ReduceOp op) {
-  if (world_size() > 1) impl_->env.collectives->all_reduce(std::move(tensor), reduce_of(op));
+  if (world_size() > 1) impl_->env.collectives->all_reduce(std::move(tensor), op);
 }
 
 void TrainingOperator::broadcast(torch::Tensor tensor, int root) {

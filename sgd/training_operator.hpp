@@ -27,8 +27,6 @@ struct BatchInfo {
   tune::Config info = {};  ///< what `train({.info = …})` was given
 };
 
-enum class ReduceOp : std::uint8_t { sum, average, min, max };
-
 /// A model's training code: derive, register in `setup`, override what you need to change. One
 /// object a rank; everything is called on the rank's own thread, which may block for hours.
 ///

@@ -1,5 +1,6 @@
 #include "sgd/internal/data_stream.hpp"
 
+#include "sgd/internal/blob_name.hpp"
 #include "sgd/internal/refuse.hpp"
 
 #include <algorithm>
@@ -11,10 +12,6 @@ namespace troupe::sgd::internal {
 namespace {
 
 constexpr std::int64_t kStandIn = 2;  // samples: batch norm can't do with one
-
-std::string below(std::string_view name, std::string_view part) {
-  return std::string(name) + "/" + std::string(part);
-}
 
 }  // namespace
 
@@ -96,17 +93,17 @@ Batch DataStream::stand_in() const {
 }
 
 void DataStream::save(CheckpointWriter& out, std::string_view name) const {
-  out.integer(below(name, "epoch"), epoch_);
-  out.integer(below(name, "step"), step_);
-  out.integer(below(name, "steps"), steps_);
-  out.integer(below(name, "global_batch"), global_batch());
+  out.integer(blob_name(name, "epoch"), epoch_);
+  out.integer(blob_name(name, "step"), step_);
+  out.integer(blob_name(name, "steps"), steps_);
+  out.integer(blob_name(name, "global_batch"), global_batch());
 }
 
 void DataStream::load(const CheckpointReader& in, std::string_view name) {
-  const std::int64_t step = in.integer(below(name, "step"));
-  const bool ended = step >= in.integer(below(name, "steps"));
-  const std::int64_t global = in.integer(below(name, "global_batch"));
-  place(in.integer(below(name, "epoch")),
+  const std::int64_t step = in.integer(blob_name(name, "step"));
+  const bool ended = step >= in.integer(blob_name(name, "steps"));
+  const std::int64_t global = in.integer(blob_name(name, "global_batch"));
+  place(in.integer(blob_name(name, "epoch")),
         ended ? steps_ : std::min(steps_, step * global / global_batch()));
 }
 

@@ -2,6 +2,7 @@
 
 #include "libactor/checkpoint.hpp"
 #include "libactor/result.hpp"
+#include "sgd/ddp_options.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -16,7 +17,7 @@
 /// bytes, and messages go and come through `Mail`.
 namespace troupe::sgd::internal {
 
-enum class Reduce : std::uint8_t { sum, average, min, max };
+using Reduce = ReduceOp;
 
 /// What one rank brings to one collective. Its buffer must stay where it is, and nobody but the
 /// exchange may touch it, until `wait` has returned.

@@ -1,5 +1,7 @@
 #include "sgd/internal/meters.hpp"
 
+#include "sgd/internal/blob_name.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -13,10 +15,6 @@ constexpr std::string_view kProfile = "profile/";
 tune::Value count(double value) {
   if (!(std::abs(value) < 0x1p53) || std::trunc(value) != value) return value;
   return static_cast<std::int64_t>(value);
-}
-
-std::string below(std::string_view name, std::string_view part) {
-  return std::string(name) + "/" + std::string(part);
 }
 
 std::string profile_name(std::string_view name) { return std::string(kProfile).append(name); }
@@ -102,27 +100,27 @@ tune::Metrics Meters::summary() const {
 }
 
 void Meters::save(CheckpointWriter& out, std::string_view name) const {
-  out.number(below(name, "samples"), samples_);
-  out.integer(below(name, "size"), static_cast<std::int64_t>(meters_.size()));
+  out.number(blob_name(name, "samples"), samples_);
+  out.integer(blob_name(name, "size"), static_cast<std::int64_t>(meters_.size()));
   for (std::size_t i = 0; i < meters_.size(); ++i) {
-    const std::string prefix = below(name, std::to_string(i));
-    out.text(below(prefix, "name"), meters_[i].name);
-    out.number(below(prefix, "sum"), meters_[i].sum);
-    out.number(below(prefix, "weight"), meters_[i].weight);
-    save_value(out, below(prefix, "last"), meters_[i].last);
+    const std::string prefix = blob_name(name, std::to_string(i));
+    out.text(blob_name(prefix, "name"), meters_[i].name);
+    out.number(blob_name(prefix, "sum"), meters_[i].sum);
+    out.number(blob_name(prefix, "weight"), meters_[i].weight);
+    save_value(out, blob_name(prefix, "last"), meters_[i].last);
   }
 }
 
 void Meters::load(const CheckpointReader& in, std::string_view name) {
   Meters loaded;
-  loaded.samples_ = in.number(below(name, "samples"));
-  const std::int64_t size = in.integer(below(name, "size"));
+  loaded.samples_ = in.number(blob_name(name, "samples"));
+  const std::int64_t size = in.integer(blob_name(name, "size"));
   for (std::int64_t i = 0; i < size; ++i) {
-    const std::string prefix = below(name, std::to_string(i));
-    loaded.meters_.push_back({.name = in.text(below(prefix, "name")),
-                              .last = load_value(in, below(prefix, "last")),
-                              .sum = in.number(below(prefix, "sum")),
-                              .weight = in.number(below(prefix, "weight"))});
+    const std::string prefix = blob_name(name, std::to_string(i));
+    loaded.meters_.push_back({.name = in.text(blob_name(prefix, "name")),
+                              .last = load_value(in, blob_name(prefix, "last")),
+                              .sum = in.number(blob_name(prefix, "sum")),
+                              .weight = in.number(blob_name(prefix, "weight"))});
   }
   *this = std::move(loaded);
 }

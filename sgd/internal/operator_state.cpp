@@ -1,5 +1,6 @@
 #include "sgd/internal/operator_state.hpp"
 
+#include "sgd/internal/blob_name.hpp"
 #include "sgd/internal/operator_impl.hpp"
 #include "sgd/internal/refuse.hpp"
 #include "sgd/state.hpp"
@@ -23,10 +24,6 @@ void seed(const RankEnvironment& env, int rank, std::int64_t epoch) {
   if (env.generator != nullptr)
     env.generator->seed(
         mix_seed(env.seed, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(epoch)));
-}
-
-std::string numbered(std::string_view kind, std::size_t index) {
-  return std::string(kind) + "/" + std::to_string(index);
 }
 
 /// Which parameters have a gradient. It is zero between steps, but an optimizer moves what has a
@@ -118,9 +115,9 @@ void OperatorDriver::save_shared(CheckpointWriter& out) {
     save_gradients(out, "gradients/" + name, *module);
   }
   for (std::size_t i = 0; i < own.parts.optimizers.size(); ++i)
-    save(out, numbered("optimizer", i), *own.parts.optimizers[i]);
+    save(out, blob_name("optimizer", i), *own.parts.optimizers[i]);
   for (std::size_t i = 0; i < own.parts.schedulers.size(); ++i)
-    own.parts.schedulers[i]->save(out, numbered("scheduler", i));
+    own.parts.schedulers[i]->save(out, blob_name("scheduler", i));
   if (own.scaler) own.scaler->save(out, "scaler");
   if (own.train_data) own.train_data->save(out, "data/train");
   if (own.validation_data) own.validation_data->save(out, "data/validation");
@@ -136,9 +133,9 @@ void OperatorDriver::load_shared(const CheckpointReader& in) {
     load_gradients(in, "gradients/" + name, *module);
   }
   for (std::size_t i = 0; i < own.parts.optimizers.size(); ++i)
-    load(in, numbered("optimizer", i), *own.parts.optimizers[i]);
+    load(in, blob_name("optimizer", i), *own.parts.optimizers[i]);
   for (std::size_t i = 0; i < own.parts.schedulers.size(); ++i)
-    own.parts.schedulers[i]->load(in, numbered("scheduler", i));
+    own.parts.schedulers[i]->load(in, blob_name("scheduler", i));
   if (own.scaler) own.scaler->load(in, "scaler");
   if (own.train_data && in.has("data/train/epoch")) own.train_data->load(in, "data/train");
   if (own.validation_data && in.has("data/validation/epoch"))
