@@ -171,6 +171,22 @@ struct TorchTrainerBase::Impl {
     if (progress) progress->end();
     return answer;
   }
+
+  /// optional: without data there are no metrics and no error.
+  Result<tune::Metrics> pass(CallSpec::Kind kind, const TrainOptions& o, bool optional = false) {
+    if (o.num_steps < 0)
+      return wrong(kind == CallSpec::Kind::train
+                       ? "num_steps is negative; 0 trains to the epoch's end"
+                       : "num_steps is negative; 0 validates on all data");
+    auto ranks = call({.kind = kind,
+                       .num_steps = o.num_steps,
+                       .profile = o.profile,
+                       .info = o.info.empty() ? "" : o.info.to_json(),
+                       .optional = optional},
+                      o.max_retries);
+    if (!ranks) return ranks.error();
+    return reduced(*ranks, o.reduce_results);
+  }
 };
 
 TorchTrainerBase::TorchTrainerBase(Cluster& cluster, TorchTrainerOptions options,
@@ -229,33 +245,15 @@ Result<void> TorchTrainerBase::start() {
 }
 
 Result<tune::Metrics> TorchTrainerBase::train(const TrainOptions& options) {
-  if (options.num_steps < 0) return wrong("num_steps is negative; 0 trains to the epoch's end");
-  auto ranks = impl_->call({.kind = CallSpec::Kind::train,
-                            .num_steps = options.num_steps,
-                            .profile = options.profile,
-                            .info = options.info.empty() ? "" : options.info.to_json()},
-                           options.max_retries);
-  if (!ranks) return ranks.error();
-  return reduced(*ranks, options.reduce_results);
+  return impl_->pass(CallSpec::Kind::train, options);
 }
 
 Result<tune::Metrics> TorchTrainerBase::validate(const ValidateOptions& options) {
-  if (options.num_steps < 0) return wrong("num_steps is negative; 0 validates on all data");
-  auto ranks = impl_->call({.kind = CallSpec::Kind::validate,
-                            .num_steps = options.num_steps,
-                            .profile = options.profile,
-                            .info = options.info.empty() ? "" : options.info.to_json()},
-                           options.max_retries);
-  if (!ranks) return ranks.error();
-  return reduced(*ranks, options.reduce_results);
+  return impl_->pass(CallSpec::Kind::validate, options);
 }
 
 Result<tune::Metrics> TorchTrainerBase::validate_if_there_is_data(const ValidateOptions& options) {
-  auto ranks =
-      impl_->call({.kind = CallSpec::Kind::validate, .profile = options.profile, .optional = true},
-                  options.max_retries);
-  if (!ranks) return ranks.error();
-  return reduced(*ranks, true);
+  return impl_->pass(CallSpec::Kind::validate, options, true);
 }
 
 Result<void> TorchTrainerBase::update_scheduler(double metric) {

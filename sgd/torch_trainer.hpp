@@ -51,14 +51,7 @@ struct TrainOptions {
   int max_retries = 3;         ///< losses of processes that this call survives
   tune::Config info = {};      ///< for BatchInfo::info
 };
-
-struct ValidateOptions {
-  std::int64_t num_steps = 0;
-  bool profile = false;
-  bool reduce_results = true;
-  int max_retries = 3;
-  tune::Config info = {};
-};
+using ValidateOptions = TrainOptions;
 
 /// What a step that takes the default's place is told.
 struct TuneInfo {
@@ -73,10 +66,10 @@ class Trainer;
 struct OperatorType {
   std::string name = {};
   std::string entry = {};
-  std::unique_ptr<TrainingOperator> (*make)() = nullptr;
+  MakeOperator make = nullptr;
 };
 
-int serve_ranks(Worker& worker, std::unique_ptr<TrainingOperator> (*make)());
+int serve_ranks(Worker& worker, MakeOperator make);
 
 template <class Op>
 std::unique_ptr<TrainingOperator> make_operator() {

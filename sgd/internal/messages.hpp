@@ -12,14 +12,18 @@
 /// Every message between a trainer and the processes of its ranks.
 namespace troupe::sgd::internal {
 
-/// What a process of ranks is to be: trainer to host. Answered by `Formed`, or by CallFailed.
-struct RankPlan {
-  std::uint64_t epoch = 0;  ///< of membership
-  int process = 0;
+/// Who a process of ranks is in its group.
+struct Membership {
+  std::uint64_t epoch = 0;  ///< older ones are over
   int process_count = 1;
   int first_rank = 0;
   int rank_count = 1;
   int world_size = 1;
+};
+
+/// What a process of ranks is to be: trainer to host. Answered by `Formed`, or by CallFailed.
+struct RankPlan {
+  Membership member = {};
   int threads = 1;  ///< of each rank
   std::uint64_t seed = 0;
   bool use_gpu = false;
@@ -99,10 +103,11 @@ struct HostStatus {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankPlan& x) {
-  return f(caf::meta::type_name("troupe::RankPlan"), x.epoch, x.process, x.process_count,
-           x.first_rank, x.rank_count, x.world_size, x.threads, x.seed, x.use_gpu, x.use_fp16,
-           x.shard_data, x.scheduler_step, x.global_batch, x.timeout_ms, x.config, x.memory,
-           x.next_place, x.next_snapshot, x.snapshots_within_calls, x.restore, x.shared_memory);
+  return f(caf::meta::type_name("troupe::RankPlan"), x.member.epoch, x.member.process_count,
+           x.member.first_rank, x.member.rank_count, x.member.world_size, x.threads, x.seed,
+           x.use_gpu, x.use_fp16, x.shard_data, x.scheduler_step, x.global_batch, x.timeout_ms,
+           x.config, x.memory, x.next_place, x.next_snapshot, x.snapshots_within_calls, x.restore,
+           x.shared_memory);
 }
 
 template <class Inspector>

@@ -131,7 +131,7 @@ void Rank::set_up() {
                                   .config = unwrap(std::move(config)),
                                   .rank = spec_.rank,
                                   .local_rank = local_rank(),
-                                  .world_size = plan.world_size,
+                                  .world_size = plan.member.world_size,
                                   .device = device,
                                   .use_fp16 = plan.use_fp16,
                                   .seed = plan.seed,
@@ -217,7 +217,7 @@ void Rank::take_snapshot(const CallSpec* ended, const std::string& metrics) {
       *collectives_, local_rank(),
       [&](CheckpointWriter& out) {
         driver_->save_shared(out);
-        out.integer(kProcessesBlob, spec_.plan.process_count);
+        out.integer(kProcessesBlob, spec_.plan.member.process_count);
         if (ended) out.integer(kCallBlob, static_cast<std::int64_t>(ended->id));
       },
       [&](CheckpointWriter& out) {

@@ -7,6 +7,7 @@
 #include "sgd/internal/messages.hpp"
 #include "sgd/internal/operator_state.hpp"
 #include "sgd/internal/snapshots.hpp"
+#include "sgd/operator_function.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -21,8 +22,6 @@
 #include <thread>
 
 namespace troupe::sgd::internal {
-
-using MakeOperator = std::unique_ptr<TrainingOperator> (*)();
 
 /// What a rank tells its host, from its compute thread.
 struct RankTold {
@@ -67,7 +66,7 @@ class Rank {
   tune::Metrics perform(const CallSpec& call);
   void step_done();
   void take_snapshot(const CallSpec* ended, const std::string& metrics);
-  int local_rank() const { return spec_.rank - spec_.plan.first_rank; }
+  int local_rank() const { return spec_.rank - spec_.plan.member.first_rank; }
 
   Spec spec_;
   // of the compute thread alone

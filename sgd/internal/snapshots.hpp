@@ -56,7 +56,6 @@ struct SnapshotPlan {
   int next_place = 0;
   std::int64_t next_number = 1;
   bool within_calls = true;   ///< every few steps too
-  int rank_count = 1;         ///< of this process
   bool writes_shared = true;  ///< it is the process that has rank 0
 };
 

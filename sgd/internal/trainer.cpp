@@ -74,6 +74,20 @@ Found newest_common(const Shared& shared) {
   return found;
 }
 
+/// The state that call `id` ended with; empty: none was kept, and an older one is not that.
+Result<std::vector<CheckpointReader>> snapshot_of_call(const Shared& shared, std::uint64_t id) {
+  std::vector<CheckpointReader> readers;
+  for (const auto& path : newest_common(shared).paths) {
+    auto reader = open_state(path);
+    if (!reader) return reader.error();
+    readers.push_back(std::move(*reader));
+  }
+  const bool is_that = !readers.empty() && readers.front().has(kCallBlob) &&
+                       readers.front().integer(kCallBlob) == static_cast<std::int64_t>(id);
+  if (!is_that) readers.clear();
+  return readers;
+}
+
 /// The shell around `WorkerGroup`.
 class TrainerActor {
  public:
@@ -225,20 +239,15 @@ class TrainerActor {
                           .incarnation = child});
   }
 
-  void carry_out(FormProcess& form) {
+  void carry_out(const FormProcess& form) {
     const auto host = hosts_.find(form.process);
     if (host == hosts_.end()) return;
     RankPlan plan = plan_->ranks;
     if (plan.global_batch == 0) plan.global_batch = global_batch_;
-    plan.epoch = form.plan.epoch;
-    plan.process = form.plan.process;
-    plan.process_count = form.plan.process_count;
-    plan.first_rank = form.plan.first_rank;
-    plan.rank_count = form.plan.rank_count;
-    plan.world_size = form.plan.world_size;
-    auto memory = shared_memory(plan);
+    plan.member = form.member;
+    auto memory = shared_memory(form.member);
     if (!memory) {
-      core_->on_failed({.epoch = plan.epoch,
+      core_->on_failed({.epoch = form.member.epoch,
                         .process = form.process,
                         .text = text_of(memory.error()),
                         .code = static_cast<std::uint8_t>(Errc::out_of_resources)},
@@ -260,10 +269,10 @@ class TrainerActor {
   }
 
   /// What joins the ranks of several processes, made once an epoch; its path.
-  Result<std::string> shared_memory(const RankPlan& plan) {
-    if (plan.process_count == 1) return std::string();
-    if (!segment_ || segment_->epoch() != plan.epoch) {
-      auto made = SharedSegment::create({.world_size = plan.world_size, .epoch = plan.epoch});
+  Result<std::string> shared_memory(const Membership& member) {
+    if (member.process_count == 1) return std::string();
+    if (!segment_ || segment_->epoch() != member.epoch) {
+      auto made = SharedSegment::create({.world_size = member.world_size, .epoch = member.epoch});
       if (!made) return made.error();
       segment_ = std::move(*made);
     }
@@ -399,20 +408,20 @@ Result<std::vector<tune::Metrics>> Trainer::call(CallSpec call, int retries) {
 }
 
 Result<std::vector<CheckpointReader>> Trainer::state() {
+  Result<std::vector<CheckpointReader>> last{std::vector<CheckpointReader>()};
+  {
+    const std::lock_guard one(impl_->one_call);
+    const std::lock_guard lock(impl_->shared->mutex);
+    if (impl_->shared->shut_down) return was_shut_down();
+    last = snapshot_of_call(*impl_->shared, impl_->call_count);
+  }
+  if (!last || !last->empty()) return last;  // nearly always: calls end with one
   auto taken = call({.kind = CallSpec::Kind::snapshot}, 3);
   if (!taken) return taken.error();
-  std::vector<CheckpointReader> readers;
-  for (const auto& path : newest_common(*impl_->shared).paths) {
-    auto reader = open_state(path);
-    if (!reader) return reader.error();
-    readers.push_back(std::move(*reader));
-  }
-  // An older one is not the state that was asked for.
-  const auto id = static_cast<std::int64_t>(impl_->call_count);
-  if (readers.empty() || !readers.front().has(kCallBlob) ||
-      readers.front().integer(kCallBlob) != id)
+  last = snapshot_of_call(*impl_->shared, impl_->call_count);
+  if (last && last->empty())
     return make_error(Errc::io, "the trainer's state could not be kept; its log says why");
-  return readers;
+  return last;
 }
 
 Result<void> Trainer::set_state(std::string path) {

@@ -2,6 +2,7 @@
 
 #include "libactor/assert.hpp"
 #include "sgd/internal/limits.hpp"
+#include "sgd/internal/words.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -13,13 +14,6 @@ namespace {
 std::string ranks_text(int first, int count) {
   if (count == 1) return "rank " + std::to_string(first);
   return "ranks " + std::to_string(first) + " to " + std::to_string(first + count - 1);
-}
-
-std::string list_text(const std::vector<std::int32_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
 }
 
 std::string seconds(std::int64_t ms) {
@@ -101,14 +95,12 @@ void WorkerGroup::form(Clock::Time now) {
     ++members;
   }
   world_size_ = rank;
-  int index = 0;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     auto& p = processes_[i];
     if (p.at != Process::At::here) continue;
     p.heard = now;
     commands_.push_back(FormProcess{static_cast<int>(i),
                                     {.epoch = epoch_,
-                                     .process = index++,
                                      .process_count = members,
                                      .first_rank = p.first_rank,
                                      .rank_count = p.rank_count,
@@ -271,7 +263,7 @@ void WorkerGroup::look_for_deadlock(Clock::Time now) {
       if (!waits && rank.doing != "idle") return stuck_since_.reset();
       someone_waits = someone_waits || waits;
       where += (where.empty() ? "rank " : "; rank ") + std::to_string(rank.rank) +
-               (waits ? " waits in " + rank.collective + " for " + list_text(rank.missing)
+               (waits ? " waits in " + rank.collective + " for " + name_ranks(rank.missing)
                       : " has ended this call");
     }
   }

@@ -35,7 +35,7 @@ struct StartProcess {
 };
 struct FormProcess {
   int process = 0;
-  RankPlan plan = {};  ///< only who it is
+  Membership member = {};
 };
 struct RunCall {
   int process = 0;

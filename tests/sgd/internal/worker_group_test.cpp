@@ -61,7 +61,7 @@ struct Scene {
   }
   void form_all() {
     const auto now_formed = std::exchange(forms, {});
-    for (const auto& form : now_formed) core.on_formed({form.plan.epoch, form.process}, now);
+    for (const auto& form : now_formed) core.on_formed({form.member.epoch, form.process}, now);
     carry_out();
   }
   void done(int process, std::uint64_t id) {
@@ -102,9 +102,9 @@ TEST_CASE("worker_group: a call ends when every process has answered, in rank or
   CHECK(s.forms.empty());
   s.hello(1);
   REQUIRE(s.forms.size() == 3);
-  CHECK(s.forms[2].plan.first_rank == 4);
-  CHECK(s.forms[2].plan.rank_count == 1);
-  CHECK(s.forms[0].plan.world_size == 5);
+  CHECK(s.forms[2].member.first_rank == 4);
+  CHECK(s.forms[2].member.rank_count == 1);
+  CHECK(s.forms[0].member.world_size == 5);
   s.form_all();
   CHECK(s.running.size() == 3);
   s.done(2, 1);
@@ -221,8 +221,8 @@ TEST_CASE("worker_group: with min_workers a smaller group begins, and grows when
     s.tick(limits::kStatus);
     REQUIRE(s.forms.size() == 2);
     CHECK(s.forms[1].process == 2);
-    CHECK(s.forms[1].plan.first_rank == 1);
-    CHECK(s.forms[1].plan.world_size == 2);
+    CHECK(s.forms[1].member.first_rank == 1);
+    CHECK(s.forms[1].member.world_size == 2);
     CHECK(s.asked.empty());
     s.form_all();
     s.done(0, 1);
